@@ -1,0 +1,59 @@
+# Two commands are enough on a fresh Debian machine with Python 3.11+:
+#   make run     set up and run the main job on embedded defaults
+#   make test    set up and run lint, types and every test
+# The rest is for people who work on the project. Everything in Python goes into .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PACKAGES := identifiers psirp_stack push_hub gateway perf storage
+SETUP_INPUTS := pyproject.toml constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint format pytest debian-packages clean constraints
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
+
+run: $(VENV)/.runtime ## set up and run the main job
+	$(BIN)/psph id http://rss.dit.upm.es/datagisai_feedstest http://news.feedspsirp.com/a
+
+test: $(VENV)/.dev debian-packages lint pytest ## set up, then lint, types and every test
+
+lint: $(VENV)/.dev ## ruff (lint and format) and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+pytest: $(VENV)/.dev ## every test
+	$(BIN)/pytest
+
+format: $(VENV)/.dev ## let ruff rewrite the files
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# Debian splits ensurepip out of python3, so a fresh machine may need one package before `venv` works.
+$(BIN)/python:
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends python3-venv; \
+	  else echo "make: Python has no ensurepip: install python3-venv (or set PYTHON=...)" >&2; exit 2; fi; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: $(SETUP_INPUTS) | $(BIN)/python
+	@if [ ! -e $(VENV)/.dev ] || [ $(VENV)/.dev -ot pyproject.toml ] || [ $(VENV)/.dev -ot constraints.txt ]; then \
+	  $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .; fi
+	@touch $@
+
+$(VENV)/.dev: $(SETUP_INPUTS) | $(BIN)/python
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+debian-packages: tests/debian-packages.txt | $(BIN)/python
+	@.ci/debian-packages tests/debian-packages.txt
+
+clean: ## remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+constraints: $(VENV)/.dev ## write the installed versions to constraints.txt
+	{ head -n 1 constraints.txt; $(BIN)/pip freeze --exclude-editable; } > constraints.new && mv constraints.new constraints.txt

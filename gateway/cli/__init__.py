@@ -1,0 +1,1 @@
+"""The `psph` command line: one module per command behind one dispatcher."""

@@ -1,0 +1,91 @@
+"""The dispatcher behind `psph`: finds the command's module, parses its arguments, runs it.
+
+A command is a module `gateway/cli/cmd_NAME.py` with two functions:
+
+    configure(parser)     declare arguments on an `argparse.ArgumentParser`; its text is what `--help` teaches
+    run(args) -> int      do the work and return the exit code
+
+and a line in `COMMANDS`. Only the module of the command that was asked for is imported, so that a light
+command starts quickly and does not need the libraries of a heavy one.
+
+Exit codes: 0 done, 1 the work failed, 2 the request was wrong (one line on stderr says how).
+"""
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from gateway import __version__
+from gateway.cli.errors import CommandError
+
+COMMANDS: dict[str, str] = {
+    "bench": "run a benchmark and print its table and bars",
+    "id": "show the PSIRP identifiers of topic URLs",
+}
+
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """The two functions every command module offers."""
+
+    configure: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+def load(name: str) -> Command:
+    module = importlib.import_module(f"gateway.cli.cmd_{name}")
+    return Command(cast("Callable[..., None]", module.configure), cast("Callable[..., int]", module.run))
+
+
+def overview() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {text}" for name, text in sorted(COMMANDS.items())]
+    return "\n".join(["commands:", *lines, "", "`psph COMMAND --help` explains one of them with examples."])
+
+
+def top_level_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="psph",
+        description="The Pub/Sub Proxy Hub joins WebSub on the web to a PSIRP information-centric network.",
+        epilog=overview(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"psph {__version__}")
+    parser.add_argument("command", metavar="COMMAND", choices=sorted(COMMANDS), help="what to do")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    chosen = top_level_parser().parse_args(argv)
+    parser = argparse.ArgumentParser(
+        prog=f"psph {chosen.command}",
+        description=COMMANDS[chosen.command],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    try:
+        command = load(chosen.command)
+        command.configure(parser)
+        code = command.run(parser.parse_args(chosen.arguments))
+        sys.stdout.flush()
+    except CommandError as error:
+        print(f"psph {chosen.command}: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except BrokenPipeError:
+        # The reader (`| head`) went away: nothing is wrong, but the flush at exit must not complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Measurement: benchmarks, workloads and the analysis of what they recorded."""

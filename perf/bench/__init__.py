@@ -1,0 +1,14 @@
+"""The benchmark family: `psph bench NAME`. One module per benchmark, listed here, imported when asked for."""
+
+import importlib
+from typing import cast
+
+from perf.bench.family import Benchmark
+
+BENCHMARKS: dict[str, str] = {
+    "matching": "find a topic among many: list, Bloom filter, registry, dict",
+}
+
+
+def load(name: str) -> Benchmark:
+    return cast("Benchmark", importlib.import_module(f"perf.bench.{name}").BENCHMARK)

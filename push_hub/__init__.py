@@ -1,0 +1,1 @@
+"""A WebSub / PubSubHubbub hub. Knows nothing of PSIRP."""

@@ -1,0 +1,275 @@
+"""One SQLite file: a single writer thread that commits in groups, and readers that never wait for it.
+
+Why a group commit: making a change durable costs one fsync however many changes it covers. The writer takes
+everything that is waiting, runs each piece of work in a savepoint of one transaction, commits once, and only
+then resolves the futures. A piece of work that raises is rolled back alone; a commit that fails (full disk)
+fails every piece of its group, and the file stays as it was.
+"""
+
+import fcntl
+import os
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Self, TextIO, TypeVar
+
+from storage.errors import (
+    DatabaseBusyError,
+    DatabaseClosedError,
+    DatabaseInUseError,
+    StorageError,
+    StorageFullError,
+)
+from storage.migrations import Migration, migrate
+
+Value = bytes | str | int | float | None
+Row = tuple[Any, ...]
+T = TypeVar("T")
+
+DEFAULT_MAX_WAITING = 50_000
+DEFAULT_GROUP_LIMIT = 2_000
+DEFAULT_CACHE_KIB = 64 * 1024
+BUSY_TIMEOUT_MS = 10_000
+
+
+class Transaction:
+    """What a piece of work may do with the database while it has it."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def execute(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
+        return self._connection.execute(sql, parameters).fetchall()
+
+    def execute_many(self, sql: str, rows: Iterable[Sequence[Value]]) -> int:
+        """Run one statement for each row; returns how many rows of the table changed."""
+        return self._connection.executemany(sql, rows).rowcount
+
+
+@dataclass(frozen=True, slots=True)
+class _Job(Generic[T]):
+    work: Callable[[Transaction], T]
+    done: Future[T]
+
+
+class Database:
+    """Open with `Database.open`; safe to use from any thread."""
+
+    def __init__(
+        self,
+        path: Path,
+        lock: TextIO,
+        writer: sqlite3.Connection,
+        max_waiting: int,
+        group_limit: int,
+        cache_kib: int,
+    ) -> None:
+        self._path = path
+        self._lock = lock
+        self._writer = writer
+        self._cache_kib = cache_kib
+        self._group_limit = group_limit
+        self._waiting: queue.Queue[_Job[Any] | None] = queue.Queue(max_waiting)
+        self._closing = threading.Event()
+        self._local = threading.local()
+        self._readers: list[sqlite3.Connection] = []
+        self._readers_lock = threading.Lock()
+        self._thread = threading.Thread(target=self._write_groups, name=f"storage {path.name}", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        migrations: Sequence[Migration] = (),
+        *,
+        max_waiting: int = DEFAULT_MAX_WAITING,
+        group_limit: int = DEFAULT_GROUP_LIMIT,
+        cache_kib: int = DEFAULT_CACHE_KIB,
+        max_pages: int | None = None,
+    ) -> Self:
+        """Open or create the file, alone: a second process gets `DatabaseInUseError`.
+
+        `max_waiting` bounds the writes that may queue, `group_limit` how many go into one commit,
+        `max_pages` the size of the file.
+        """
+        lock = _lock_beside(path)
+        try:
+            writer = _connect(path, cache_kib)
+            try:
+                writer.execute("PRAGMA synchronous = FULL")  # acknowledged means on disk, also after a power cut
+                if max_pages is not None:
+                    writer.execute(f"PRAGMA max_page_count = {int(max_pages)}")
+                migrate(writer, migrations)
+            except BaseException:
+                writer.close()
+                raise
+        except sqlite3.Error as error:
+            lock.close()
+            raise _translated(error, path) from error
+        except BaseException:
+            lock.close()
+            raise
+        return cls(path, lock, writer, max_waiting, group_limit, cache_kib)
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    def write(self, work: Callable[[Transaction], T]) -> Future[T]:
+        """Queue a piece of work; the future resolves with its result after the commit that holds it.
+
+        The work may run a second time if a neighbour in its group breaks the transaction, so it must only touch
+        the database. Raises `DatabaseBusyError` when too many pieces are waiting.
+        """
+        if self._closing.is_set():
+            raise DatabaseClosedError(f"{self._path} is closed")
+        job = _Job(work, Future[T]())
+        try:
+            self._waiting.put_nowait(job)
+        except queue.Full:
+            raise DatabaseBusyError(
+                f"{self._waiting.maxsize} writes are waiting for {self._path}: try again later"
+            ) from None
+        return job.done
+
+    def read(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
+        """Run a query on the last committed state. Bound the rows in the query: all of them are returned."""
+        try:
+            return self._reader().execute(sql, parameters).fetchall()
+        except sqlite3.Error as error:
+            raise _translated(error, self._path) from error
+
+    def close(self) -> None:
+        """Finish the writes that are queued, then close. Idempotent."""
+        if self._closing.is_set():
+            self._thread.join()
+            return
+        self._closing.set()
+        self._waiting.put(None)
+        self._thread.join()
+        with self._readers_lock:
+            for reader in self._readers:
+                reader.close()
+            self._readers.clear()
+        self._writer.close()
+        self._lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _reader(self) -> sqlite3.Connection:
+        reader: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if reader is None:
+            with self._readers_lock:
+                if self._closing.is_set():
+                    raise DatabaseClosedError(f"{self._path} is closed")
+                reader = _connect(self._path, self._cache_kib)
+                reader.execute("PRAGMA query_only = ON")
+                self._readers.append(reader)
+            self._local.connection = reader
+        return reader
+
+    def _write_groups(self) -> None:
+        while True:
+            group, last = self._next_group()
+            if group:
+                self._commit(group)
+            if last:
+                return
+
+    def _next_group(self) -> tuple[list[_Job[Any]], bool]:
+        """Wait for one job, then take whatever else is there already."""
+        job = self._waiting.get()
+        group: list[_Job[Any]] = []
+        while job is not None:
+            if job.done.set_running_or_notify_cancel():
+                group.append(job)
+            if len(group) >= self._group_limit:
+                return group, False
+            try:
+                job = self._waiting.get_nowait()
+            except queue.Empty:
+                return group, False
+        return group, True
+
+    def _commit(self, group: list[_Job[Any]]) -> None:
+        outcomes: list[tuple[_Job[Any], Any, BaseException | None]] = []
+        try:
+            self._writer.execute("BEGIN IMMEDIATE")
+            for job in group:
+                outcomes.append((job, *self._run_in_savepoint(job)))
+            self._writer.execute("COMMIT")
+        except sqlite3.Error as error:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+            if len(group) == 1:
+                group[0].done.set_exception(_translated(error, self._path))
+                return
+            # One job can take the whole transaction down (a full disk does). Alone, each gets its own answer.
+            for job in group:
+                self._commit([job])
+            return
+        for job, result, raised in outcomes:
+            if raised is None:
+                job.done.set_result(result)
+            else:
+                job.done.set_exception(raised)
+
+    def _run_in_savepoint(self, job: _Job[Any]) -> tuple[Any, BaseException | None]:
+        self._writer.execute("SAVEPOINT job")
+        try:
+            result = job.work(Transaction(self._writer))
+        except Exception as error:
+            if not self._writer.in_transaction:
+                # SQLite has rolled everything back by itself (full disk): the caller must redo the group.
+                raise
+            self._writer.execute("ROLLBACK TO job")
+            self._writer.execute("RELEASE job")
+            return None, _translated(error, self._path) if isinstance(error, sqlite3.Error) else error
+        self._writer.execute("RELEASE job")
+        return result, None
+
+
+def _lock_beside(path: Path) -> TextIO:
+    """Hold `<path>.lock`; the kernel lets go of it when the process ends, however it ends."""
+    lock_path = path.with_name(path.name + ".lock")
+    try:
+        lock = lock_path.open("a+", encoding="ascii")
+    except OSError as error:
+        raise StorageError(f"cannot open {lock_path}: {error.strerror}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.seek(0)
+        holder = lock.read().strip() or "unknown"
+        lock.close()
+        raise DatabaseInUseError(f"{path} is in use by process {holder}: stop it first") from None
+    lock.truncate(0)
+    lock.write(str(os.getpid()))
+    lock.flush()
+    return lock
+
+
+def _connect(path: Path, cache_kib: int) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=512)
+    connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute(f"PRAGMA cache_size = {-int(cache_kib)}")
+    return connection
+
+
+def _translated(error: sqlite3.Error, path: Path) -> StorageError:
+    if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+        return StorageFullError(f"no space left for {path}: free some, or raise the store's size limit")
+    return StorageError(f"{path}: {error}")
