@@ -1,0 +1,97 @@
+"""The hub's tables. A released migration is never edited: add another."""
+
+from storage import Migration
+
+MIGRATIONS = [
+    Migration(
+        "push_hub",
+        1,
+        [
+            # What was asked of us and is not finished: survives a crash between acknowledgement and work.
+            """CREATE TABLE pings (
+                topic       TEXT PRIMARY KEY,
+                received_at REAL NOT NULL
+            ) WITHOUT ROWID""",
+            """CREATE TABLE verifications (
+                id           INTEGER PRIMARY KEY,
+                mode         TEXT NOT NULL,
+                topic        TEXT NOT NULL,
+                callback     TEXT NOT NULL,
+                request      TEXT NOT NULL,
+                attempts     INTEGER NOT NULL DEFAULT 0,
+                next_try_at  REAL NOT NULL,
+                UNIQUE (topic, callback)
+            )""",
+            "CREATE INDEX verifications_due ON verifications (next_try_at)",
+            # Who is subscribed.
+            """CREATE TABLE subscriptions (
+                id          INTEGER PRIMARY KEY AUTOINCREMENT,
+                topic       TEXT NOT NULL,
+                callback    TEXT NOT NULL,
+                secret      BLOB,
+                signature   TEXT NOT NULL,
+                dialect     TEXT NOT NULL,
+                lease_until REAL NOT NULL,
+                created_at  REAL NOT NULL,
+                UNIQUE (topic, callback)
+            )""",
+            "CREATE INDEX subscriptions_by_topic ON subscriptions (topic, id)",
+            "CREATE INDEX subscriptions_by_lease ON subscriptions (lease_until)",
+            # What is known of a topic's source.
+            """CREATE TABLE topics (
+                url           TEXT PRIMARY KEY,
+                self_url      TEXT NOT NULL,
+                etag          TEXT,
+                last_modified TEXT,
+                body_digest   BLOB,
+                fetched_at    REAL,
+                outcome       TEXT,
+                poll_every    REAL,
+                poll_at       REAL
+            ) WITHOUT ROWID""",
+            "CREATE INDEX topics_by_poll ON topics (poll_at) WHERE poll_at IS NOT NULL",
+            """CREATE TABLE entries (
+                topic   TEXT NOT NULL,
+                entry   BLOB NOT NULL,
+                digest  BLOB NOT NULL,
+                seen_at REAL NOT NULL,
+                PRIMARY KEY (topic, entry)
+            ) WITHOUT ROWID""",
+            # The log, the cursor of each unfinished fan-out, and what failed.
+            """CREATE TABLE publications (
+                id           INTEGER PRIMARY KEY AUTOINCREMENT,
+                topic        TEXT NOT NULL,
+                self_url     TEXT NOT NULL,
+                content_type TEXT NOT NULL,
+                body         BLOB NOT NULL,
+                changes      BLOB,
+                accepted_at  REAL NOT NULL
+            )""",
+            "CREATE INDEX publications_by_topic ON publications (topic, id)",
+            """CREATE TABLE fanouts (
+                publication INTEGER PRIMARY KEY REFERENCES publications (id) ON DELETE CASCADE,
+                position    INTEGER NOT NULL
+            )""",
+            """CREATE TABLE retries (
+                subscription INTEGER NOT NULL,
+                publication  INTEGER NOT NULL REFERENCES publications (id) ON DELETE CASCADE,
+                attempts     INTEGER NOT NULL,
+                next_try_at  REAL NOT NULL,
+                reason       TEXT NOT NULL,
+                PRIMARY KEY (subscription, publication)
+            ) WITHOUT ROWID""",
+            "CREATE INDEX retries_due ON retries (next_try_at)",
+            "CREATE INDEX retries_by_publication ON retries (publication)",
+            """CREATE TABLE dead_letters (
+                id           INTEGER PRIMARY KEY,
+                subscription INTEGER NOT NULL,
+                publication  INTEGER NOT NULL,
+                topic        TEXT NOT NULL,
+                callback     TEXT NOT NULL,
+                attempts     INTEGER NOT NULL,
+                reason       TEXT NOT NULL,
+                died_at      REAL NOT NULL
+            )""",
+        ],
+    ),
+]
