@@ -136,6 +136,7 @@ bar: the registry's p50 at the largest size is at most {GROWTH_BOUND:g} times it
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--full", action="store_true", help=f"also {FULL_SIZE:,} topics (takes many minutes)")
         parser.add_argument("--seed", type=int, default=1, help="of the choice of look-ups")
+        parser.epilog = "example:\n  psph bench matching --quick"
 
     def run(self, options: argparse.Namespace) -> Outcome:
         sizes = QUICK_SIZES if options.quick else SIZES

@@ -1,0 +1,215 @@
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+
+from storage import (
+    Database,
+    DatabaseBusyError,
+    DatabaseClosedError,
+    DatabaseInUseError,
+    Migration,
+    MigrationError,
+    StorageError,
+    StorageFullError,
+    Transaction,
+)
+
+NUMBERS = Migration("test", 1, ["CREATE TABLE numbers (n INTEGER PRIMARY KEY, filler BLOB)"])
+INSERT = "INSERT INTO numbers (n) VALUES (?)"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+def insert(database: Database, number: int) -> "Future[list[tuple[object, ...]]]":
+    return database.write(lambda transaction: transaction.execute(INSERT, (number,)))
+
+
+def numbers(database: Database) -> list[int]:
+    return [row[0] for row in database.read("SELECT n FROM numbers ORDER BY n")]
+
+
+class Gate:
+    """A write that holds the writer thread until it is opened, so that others queue up behind it."""
+
+    def __init__(self, database: Database) -> None:
+        self._entered = threading.Event()
+        self._open = threading.Event()
+        self.done = database.write(self._wait)
+        assert self._entered.wait(10)
+
+    def _wait(self, transaction: Transaction) -> None:
+        self._entered.set()
+        assert self._open.wait(10)
+
+    def open(self) -> None:
+        self._open.set()
+
+
+def test_a_resolved_write_is_read_back_after_reopening(path: Path) -> None:
+    with Database.open(path, [NUMBERS]) as database:
+        insert(database, 7).result(10)
+        assert numbers(database) == [7]
+    with Database.open(path, [NUMBERS]) as database:
+        assert numbers(database) == [7]
+
+
+def test_many_writes_share_one_commit_and_a_failing_one_is_alone(path: Path) -> None:
+    with Database.open(path, [NUMBERS]) as database:
+        gate = Gate(database)
+        futures = [insert(database, number) for number in (1, 2, 2, 3)]
+        assert not any(future.done() for future in futures)
+        gate.open()
+        failed = [future.exception(10) for future in futures]
+        assert [error is None for error in failed] == [True, True, False, True]
+        assert isinstance(failed[2], StorageError)
+        assert numbers(database) == [1, 2, 3]
+
+
+def test_what_a_piece_of_work_raises_reaches_its_caller_and_undoes_only_that_work(path: Path) -> None:
+    def half_done(transaction: Transaction) -> None:
+        transaction.execute(INSERT, (1,))
+        raise LookupError("enough")
+
+    with Database.open(path, [NUMBERS]) as database:
+        with pytest.raises(LookupError, match="enough"):
+            database.write(half_done).result(10)
+        insert(database, 2).result(10)
+        assert numbers(database) == [2]
+
+
+def test_execute_many_counts_changed_rows(path: Path) -> None:
+    with Database.open(path, [NUMBERS]) as database:
+        rows = [(1,), (2,), (3,)]
+        assert database.write(lambda transaction: transaction.execute_many(INSERT, rows)).result(10) == 3
+
+
+def test_waiting_writes_are_bounded(path: Path) -> None:
+    with Database.open(path, [NUMBERS], max_waiting=2) as database:
+        gate = Gate(database)
+        waiting = [insert(database, 1), insert(database, 2)]
+        with pytest.raises(DatabaseBusyError, match="2 writes are waiting"):
+            insert(database, 3)
+        gate.open()
+        for future in waiting:
+            future.result(10)
+        assert numbers(database) == [1, 2]
+
+
+def test_closing_finishes_what_was_queued(path: Path) -> None:
+    database = Database.open(path, [NUMBERS])
+    futures = [insert(database, number) for number in range(100)]
+    database.close()
+    database.close()
+    assert all(future.done() and future.exception() is None for future in futures)
+    with pytest.raises(DatabaseClosedError):
+        insert(database, 1)
+
+
+def test_a_full_store_refuses_and_stays_usable(path: Path) -> None:
+    big = os.urandom(64 * 1024)
+    with Database.open(path, [NUMBERS], max_pages=40) as database:
+        insert(database, 1).result(10)
+        gate = Gate(database)
+        small = insert(database, 2)
+        too_big = database.write(
+            lambda transaction: transaction.execute_many(
+                "INSERT INTO numbers VALUES (?, ?)", [(n, big) for n in range(10, 20)]
+            )
+        )
+        also_small = insert(database, 3)
+        gate.open()
+        with pytest.raises(StorageFullError, match="no space left"):
+            too_big.result(10)
+        small.result(10)
+        also_small.result(10)
+        assert numbers(database) == [1, 2, 3]
+
+
+def test_one_process_at_a_time(path: Path) -> None:
+    with Database.open(path), pytest.raises(DatabaseInUseError, match=f"process {os.getpid()}"):
+        Database.open(path)
+    Database.open(path).close()
+
+
+def test_a_missing_directory_is_an_error_for_people(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="No such file or directory"):
+        Database.open(tmp_path / "missing" / "store.db")
+
+
+def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
+    path.write_bytes(b"not a database, " * 100)
+    with pytest.raises(StorageError, match="not a database"):
+        Database.open(path)
+
+
+def test_migrations_run_once_and_in_order(path: Path) -> None:
+    second = Migration("test", 2, ["ALTER TABLE numbers ADD COLUMN name TEXT", "INSERT INTO numbers (n) VALUES (1)"])
+    other = Migration("other", 1, ["CREATE TABLE others (n INTEGER)"])
+    Database.open(path, [NUMBERS]).close()
+    for _ in range(2):
+        with Database.open(path, [second, NUMBERS, other]) as database:
+            assert numbers(database) == [1]
+            assert database.read("SELECT owner, version FROM schema_version ORDER BY owner") == [
+                ("other", 1),
+                ("test", 2),
+            ]
+
+
+def test_a_failing_migration_changes_nothing(path: Path) -> None:
+    broken = Migration("test", 2, ["CREATE TABLE half (n INTEGER)", "CREATE GARBAGE"])
+    with pytest.raises(MigrationError, match="migration 2 of 'test' failed"):
+        Database.open(path, [NUMBERS, broken])
+    with Database.open(path, [NUMBERS]) as database:
+        assert database.read("SELECT name FROM sqlite_master WHERE name = 'half'") == []
+
+
+def test_a_newer_file_and_gaps_in_the_numbers_are_refused(path: Path) -> None:
+    Database.open(path, [NUMBERS, Migration("test", 2, [])]).close()
+    with pytest.raises(MigrationError, match="at schema version 2, but this software knows only 1"):
+        Database.open(path, [NUMBERS])
+    with pytest.raises(MigrationError, match="without gaps"):
+        Database.open(path, [NUMBERS, Migration("test", 3, [])])
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from storage import Database, Migration
+database = Database.open(Path(sys.argv[1]), [Migration("test", 1, ["CREATE TABLE numbers (n INTEGER PRIMARY KEY)"])])
+start = database.read("SELECT coalesce(max(n), 0) + 1 FROM numbers")[0][0]
+for n in range(start, start + 100000):
+    database.write(lambda t, n=n: t.execute("INSERT INTO numbers VALUES (?)", (n,))).result()
+    print(n, flush=True)
+"""
+
+
+def test_nothing_acknowledged_is_lost_by_kill_9(path: Path) -> None:
+    for round_number in range(1, 6):
+        process = subprocess.Popen(
+            [sys.executable, "-c", WRITER, path],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        assert process.stdout is not None
+        for _ in range(10 * round_number):
+            acknowledged = int(process.stdout.readline())
+        process.send_signal(signal.SIGKILL)
+        acknowledged = max([acknowledged, *map(int, process.stdout.read().split("\n")[:-1])])
+        process.wait()
+        process.stdout.close()
+        with sqlite3.connect(path) as connection:
+            stored = [row[0] for row in connection.execute("SELECT n FROM numbers ORDER BY n")]
+        connection.close()
+        assert stored == list(range(1, len(stored) + 1))
+        assert acknowledged <= len(stored) <= acknowledged + 1
