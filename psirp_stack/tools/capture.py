@@ -34,6 +34,7 @@ _ETH_P_ALL = 0x0003
 _SO_ATTACH_FILTER = 26
 _SOL_PACKET = 263
 _PACKET_STATISTICS = 6
+_ARPHRD_LOOPBACK = 772
 _ETHERTYPE_IPV4, _ETHERTYPE_IPV6 = 0x0800, 0x86DD
 _PROTOCOL_UDP = 17
 _UDP_HEADER_BYTES = 8
@@ -126,17 +127,15 @@ class InterfaceCapture:
         """Frames as they come, until `ended` says so; it is asked after each frame and several times a second."""
         while not ended():
             try:
-                data, (_, _, packet_type, _, _) = self._socket.recvfrom(MAX_FRAME_BYTES)
+                data, (_, _, packet_type, hardware, _) = self._socket.recvfrom(MAX_FRAME_BYTES)
             except TimeoutError:
                 continue
+            if packet_type == socket.PACKET_OUTGOING and hardware == _ARPHRD_LOOPBACK:
+                continue  # the loopback interface shows each packet twice, as it leaves and as it arrives
             record = Record(clock_ns(), data, len(data))
-            if self._udp_port is None:
-                yield record
-            elif packet_type != socket.PACKET_OUTGOING or not _is_loopback(data):
-                # The loopback interface shows each packet twice, as it leaves and as it arrives.
-                inner = frame_in_udp(record, self._udp_port)
-                if inner is not None:
-                    yield inner
+            inner = record if self._udp_port is None else frame_in_udp(record, self._udp_port)
+            if inner is not None:
+                yield inner
 
     def lost(self) -> int:
         """How many frames the kernel dropped because this process was too slow, since the last call."""
@@ -160,10 +159,6 @@ def frame_in_udp(record: Record, port: int) -> Record | None:
         return None
     frame = data[:12] + ETHERTYPE.to_bytes(2, "big") + datagram[_UDP_HEADER_BYTES:]
     return replace(record, data=frame, wire_length=len(frame))
-
-
-def _is_loopback(data: bytes) -> bool:
-    return not any(data[:12])
 
 
 def _attach_ethertype_filter(packet_socket: socket.socket) -> None:

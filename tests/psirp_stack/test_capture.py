@@ -179,15 +179,17 @@ def test_a_real_interface(tmp_path: Path) -> None:
     out = tmp_path / "x.pcap"
     unique = os.urandom(32)  # other tests may send on the loopback interface at the same time
     frame = CHUNK[:44] + unique + CHUNK[76:]
-    process = start_capture("--out", str(out), "--sid", unique.hex(), "--count", "1", "--duration", "20")
+    process = start_capture("--out", str(out), "--sid", unique.hex(), "--count", "2", "--duration", "20")
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sender:
         sender.bind(("lo", 0))
         sender.send(ETHERNET[:12] + b"\x88\xb5" + frame)
         sender.send(ETHERNET + frame)
+        sender.send(ETHERNET + frame + b"second")
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 0
-    assert errors.startswith("1 frames written")
-    assert [record.data for record in written(io.BytesIO(out.read_bytes()))] == [ETHERNET + frame]
+    assert errors.startswith("2 frames written")
+    found = [record.data for record in written(io.BytesIO(out.read_bytes()))]
+    assert found == [ETHERNET + frame, ETHERNET + frame + b"second"]
 
 
 @needs_root
