@@ -115,18 +115,17 @@ def empty_table() -> Table:
     table = Table()
     table.add_column("#", justify="right", no_wrap=True)
     table.add_column("time", no_wrap=True)
-    table.add_column("from / to", no_wrap=True)
     table.add_column("bytes", justify="right", no_wrap=True)
     table.add_column("headers", overflow="fold")
     return table
 
 
-def row(frame: "DissectedFrame") -> tuple[str, str, str, str, Text]:
-    text = Text(frame.text)
+def row(frame: "DissectedFrame") -> tuple[str, str, str, Text]:
+    lines = [] if frame.source is None else [Text(f"{frame.source} > {frame.destination}", style="dim")]
+    lines += [Text(line) for line in frame.lines]
     if frame.error is not None:
-        text.append(("\n" if frame.text else "") + f"malformed: {frame.error}", style="red")
-    addresses = "" if frame.source is None else f"{frame.source}\n{frame.destination}"
-    return str(frame.number), clock_time(frame.time_ns), addresses, str(frame.length), text
+        lines.append(Text(f"malformed: {frame.error}", style="red"))
+    return str(frame.number), clock_time(frame.time_ns), str(frame.length), Text("\n").join(lines)
 
 
 def clock_time(time_ns: int) -> str:

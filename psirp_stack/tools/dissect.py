@@ -42,11 +42,12 @@ class DissectedFrame:
     """Why the frame is malformed, None when it is not."""
 
     @property
-    def text(self) -> str:
+    def lines(self) -> list[str]:
+        """One for each header, and one for the payload."""
         parts = [header.text for header in self.headers]
         if self.payload:
             parts.append(f"payload {len(self.payload)} bytes")
-        return "\n".join(parts)
+        return parts
 
 
 def bare_frame(record: Record) -> bytes | None:

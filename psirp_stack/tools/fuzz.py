@@ -34,6 +34,8 @@ from psirp_stack.wire.codec import WireError, build, parse
 from psirp_stack.wire.numbers import HeaderType
 
 Target = Callable[[bytes], str]
+Decide = Callable[[bytes, LinkNumber | None], Decision]
+"""A forwarder with `fuzz_table()` loaded: frame and arrival link in, decision out."""
 
 MAX_FRAME_BYTES = 1_500
 MAX_FAILURES_KEPT = 20
@@ -230,7 +232,7 @@ def kind_of(error: WireError) -> str:
 REFUSALS = ("cut short", "is not known", "a second", "was announced")
 
 
-def forwarder_target(decide: Callable[[bytes, LinkNumber | None], Decision]) -> Target:
+def forwarder_target(decide: Decide) -> Target:
     """A forwarder under fuzz: frames arrive on its links in turn, and one in a few is the node's own.
 
     Checks what holds for every decision: a drop has a reason and no way out, a malformed frame is one the codec
@@ -263,3 +265,18 @@ def forwarder_target(decide: Callable[[bytes, LinkNumber | None], Decision]) -> 
 def reference_target() -> Target:
     table = fuzz_table()
     return forwarder_target(lambda frame, arrival: reference_decision(frame, arrival, table))
+
+
+def differential(decide: Decide) -> Decide:
+    """The forwarder under a condition: every decision must be the reference's. Only loops it may drop on its own."""
+    table = fuzz_table()
+
+    def both(frame: bytes, arrival: LinkNumber | None) -> Decision:
+        decision = decide(frame, arrival)
+        if decision.drop is not Drop.LOOP:
+            wanted = reference_decision(frame, arrival, table)
+            if decision != wanted:
+                raise AssertionError(f"decides {decision}, the reference {wanted}, arrival {arrival}")
+        return decision
+
+    return both

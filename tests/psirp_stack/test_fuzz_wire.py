@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 from itertools import islice
 
 import pytest
@@ -11,11 +12,14 @@ from psirp_stack.forwarding_model import Decision, Drop
 from psirp_stack.tools.fuzz import (
     MAX_FAILURES_KEPT,
     codec_target,
+    differential,
     forwarder_target,
     fuzz,
+    fuzz_table,
     hostile_frames,
     reference_target,
 )
+from psirp_stack.tools.reference import reference_decision
 
 
 def test_a_short_run_passes_and_reaches_every_outcome() -> None:
@@ -78,6 +82,20 @@ def test_a_forwarder_that_takes_malformed_frames_is_noticed(decision: Decision, 
 def test_a_forwarder_that_breaks_a_rule_is_noticed(decision: Decision, complaint: str) -> None:
     with pytest.raises(AssertionError, match=complaint):
         forwarder_target(lambda frame, arrival: decision)(b"\x01" + bytes(41))
+
+
+def test_a_forwarder_that_differs_from_the_reference_is_noticed() -> None:
+    table = fuzz_table()
+
+    def forgetful(frame: bytes, arrival: int | None) -> Decision:
+        decision = reference_decision(frame, arrival, table)
+        return replace(decision, frame=frame)  # the TTL stays as it was
+
+    report = fuzz({"forgetful": forwarder_target(differential(forgetful))}, 300, seed=0)
+    assert report.failed
+    assert "the reference" in report.failures[0].error
+    same = fuzz({"same": forwarder_target(differential(lambda f, a: reference_decision(f, a, table)))}, 300, seed=0)
+    assert same.passed
 
 
 def test_progress_is_told() -> None:
