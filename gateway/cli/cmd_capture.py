@@ -1,0 +1,179 @@
+"""`psph capture`: write PSIRP frames from an interface, or from another capture, to a pcap file."""
+
+import argparse
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from gateway.cli.errors import CommandError
+
+if TYPE_CHECKING:  # importing the packet tools takes scapy, which only this command needs
+    from psirp_stack.tools.capture import CaptureCounts, TopicFilter
+
+DEFAULT_COUNT = 1_000_000
+ID_BYTES = 32
+MAX_PORT = 65_535
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Write PSIRP frames to a pcap file that `psph dissect`, Wireshark and tcpdump read. An interface is read\n"
+        "through a packet socket, which needs root or CAP_NET_RAW. Ends at --count, at --duration or at Ctrl-C."
+    )
+    parser.epilog = """\
+examples:
+  psph capture veth0 --out trace.pcap --duration 10
+  psph capture lo --udp-port 55555 --out trace.pcap --count 100
+  psph capture --read trace.pcap --out one-topic.pcap --topic http://news.example/feed
+  psph capture --read trace.pcap --out one-topic.pcap --id ::0a0b0c/::0d
+  psph capture veth0 --out - | wireshark -k -i -
+
+Ids are hex digits, two a byte, and `::` stands for zero bytes. A frame belongs to a topic when its rendezvous or
+metadata header names it. Frames inside UDP are written behind an Ethernet header, so all captures look alike."""
+    parser.add_argument("interface", nargs="?", metavar="INTERFACE", help="network interface to read, such as veth0")
+    parser.add_argument("--read", type=Path, metavar="FILE", help="take the frames of this capture file instead")
+    parser.add_argument("--out", required=True, metavar="FILE", help="pcap file to write, `-` for standard output")
+    parser.add_argument("--udp-port", type=int, metavar="PORT", help="take frames carried in UDP from or to PORT")
+    topic = parser.add_argument_group("only one topic (one way of saying which)")
+    topic.add_argument("--topic", metavar="URL", help="the topic's URL")
+    topic.add_argument("--id", metavar="SID/RID", help="its scope id and rendezvous id")
+    topic.add_argument("--sid", metavar="HEX", help="its scope id only")
+    topic.add_argument("--rid", metavar="HEX", help="its rendezvous id only")
+    parser.add_argument(
+        "--count", type=int, default=DEFAULT_COUNT, metavar="N", help=f"end after N frames (default {DEFAULT_COUNT:,})"
+    )
+    parser.add_argument("--duration", type=float, metavar="SECONDS", help="end after this time (default: no end)")
+
+
+def run(args: argparse.Namespace) -> int:
+    check(args)
+    try:
+        from psirp_stack.tools.capture import CaptureCounts
+    except ImportError as error:
+        raise CommandError(f"{error}: install the packet tools (psph[tools])") from error
+    wanted = topic_filter(args)
+    counts = CaptureCounts()
+    code = from_file(args, wanted, counts) if args.read is not None else from_interface(args, wanted, counts)
+    print(
+        f"{counts.written} frames written, {counts.filtered_out} of other topics, {counts.other_protocol} of other"
+        f" protocols, {counts.lost_in_kernel} lost before they could be read",
+        file=sys.stderr,
+    )
+    return code
+
+
+def check(args: argparse.Namespace) -> None:
+    if (args.interface is None) == (args.read is None):
+        raise CommandError("give either an INTERFACE or --read FILE")
+    if args.count < 1:
+        raise CommandError(f"--count takes a number from 1 up, not {args.count}")
+    if args.duration is not None and not args.duration > 0:
+        raise CommandError(f"--duration takes seconds above 0, not {args.duration:g}")
+    if args.udp_port is not None and not 1 <= args.udp_port <= MAX_PORT:
+        raise CommandError(f"--udp-port takes 1 to {MAX_PORT}, not {args.udp_port}")
+    if args.read is not None and (args.udp_port is not None or args.duration is not None):
+        raise CommandError("--udp-port and --duration go with an INTERFACE, not with --read")
+    if args.read is not None and args.read.exists() and Path(args.out).exists() and args.read.samefile(args.out):
+        raise CommandError(f"--out {args.out} is the file that is read")
+
+
+def topic_filter(args: argparse.Namespace) -> "TopicFilter":
+    from psirp_stack.tools.capture import TopicFilter
+
+    ways = [args.topic is not None, args.id is not None, args.sid is not None or args.rid is not None]
+    if sum(ways) > 1:
+        raise CommandError("say the topic in one way: --topic, --id, or --sid and --rid")
+    if args.topic is not None:
+        return TopicFilter(*ids_of_topic(args.topic))
+    sid, rid = args.sid, args.rid
+    if args.id is not None:
+        sid, slash, rid = args.id.partition("/")
+        if not slash:
+            raise CommandError(f"--id takes SID/RID, not {args.id!r}")
+    return TopicFilter(parsed_id(sid), parsed_id(rid))
+
+
+def parsed_id(text: str | None) -> bytes | None:
+    from psirp_stack.tools.text import parse_id
+
+    if text is None:
+        return None
+    try:
+        return parse_id(text, ID_BYTES)
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+
+
+def ids_of_topic(url: str) -> tuple[bytes, bytes]:
+    """Scope and rendezvous id of a topic URL, as 32-byte fields."""
+    from identifiers import topic_ids  # type: ignore[attr-defined]
+
+    try:
+        sid, rid = topic_ids(url)
+    except ValueError as error:
+        raise CommandError(f"--topic {url}: {error}") from error
+    return sid.rjust(ID_BYTES, b"\0"), rid.rjust(ID_BYTES, b"\0")
+
+
+def from_file(args: argparse.Namespace, wanted: "TopicFilter", counts: "CaptureCounts") -> int:
+    from psirp_stack.tools.capture import capture
+    from psirp_stack.tools.pcap import PcapError, PcapWriter, read_pcap
+
+    try:
+        source = args.read.open("rb")
+    except OSError as error:
+        raise CommandError(f"{args.read}: {error.strerror}") from error
+    with source, opened_output(args.out) as out:
+        try:
+            capture(read_pcap(source), PcapWriter(out), wanted, args.count, counts)
+        except PcapError as error:
+            print(f"psph capture: {args.read}: {error}", file=sys.stderr)
+            return 1
+    return 0
+
+
+def from_interface(args: argparse.Namespace, wanted: "TopicFilter", counts: "CaptureCounts") -> int:
+    from psirp_stack.tools.capture import InterfaceCapture, capture
+    from psirp_stack.tools.pcap import PcapWriter
+
+    try:
+        source = InterfaceCapture(args.interface, args.udp_port)
+    except PermissionError as error:
+        raise CommandError("reading an interface needs root or CAP_NET_RAW; try again with sudo") from error
+    except OSError as error:
+        raise CommandError(f"interface {args.interface}: {error.strerror}") from error
+    deadline = None if args.duration is None else time.monotonic() + args.duration
+
+    def ended() -> bool:
+        return deadline is not None and time.monotonic() >= deadline
+
+    with source, opened_output(args.out) as out:
+        writer = PcapWriter(out)
+        print(f"capturing on {args.interface}", file=sys.stderr, flush=True)
+        # Ctrl-C is how a person ends a capture: the frames so far are in the file.
+        with contextlib.suppress(KeyboardInterrupt):
+            try:
+                capture(source.records(time.time_ns, ended), writer, wanted, args.count, counts)
+            except BrokenPipeError:
+                raise
+            except OSError as error:
+                print(f"psph capture: interface {args.interface}: {error.strerror}", file=sys.stderr)
+                return 1
+        counts.lost_in_kernel = source.lost()
+    return 0
+
+
+@contextlib.contextmanager
+def opened_output(name: str) -> Iterator[IO[bytes]]:
+    if name == "-":
+        yield sys.stdout.buffer
+        return
+    try:
+        file = Path(name).open("wb")  # noqa: SIM115  # closed below
+    except OSError as error:
+        raise CommandError(f"--out {name}: {error.strerror}") from error
+    with file:
+        yield file
