@@ -1,0 +1,114 @@
+"""The numbers of the wire format: types, sizes and byte offsets, each of them only here.
+
+A frame is what follows the 14-byte Ethernet header: a forwarding header, then chained headers. Every header begins
+with its own type and the type of what follows it. Offsets below count from the first byte of their own header.
+"""
+
+from enum import IntEnum, IntFlag
+
+ETHERTYPE = 0xACDC
+ETHERNET_HEADER_BYTES = 14
+ETHERNET_MIN_PAYLOAD = 46
+"""Shorter frames arrive padded with zeros, so bytes after a chain that ends in `NONE` are padding and no error."""
+
+
+class HeaderType(IntEnum):
+    """First byte of a header, and second byte of the header before it. Numbers not listed are free for later use."""
+
+    NONE = 0x00
+    """Nothing follows."""
+    FORWARDING = 0x01
+    SUBSCRIBE_DATA = 0x02
+    SUBSCRIBE_METADATA = 0x03
+    PUBLISH_DATA = 0x04
+    PUBLISH_METADATA = 0x05
+    METADATA = 0x06
+    AUTHENTICATION = 0x07
+    PAYLOAD = 0xF0
+    """Everything up to the end of the frame is payload; it has no header of its own."""
+
+
+class MetadataFlag(IntFlag):
+    """Bits of the metadata header's flags."""
+
+    CHANNEL = 0x01
+    """A channel subscription: it stays for the versions to come."""
+    NO_VIRTUAL_INTERFACE = 0x80
+    """Do not add the node's own interface to the collected FID."""
+
+
+FORWARDING_TYPE = int(HeaderType.FORWARDING)
+METADATA_TYPE = int(HeaderType.METADATA)
+AUTHENTICATION_TYPE = int(HeaderType.AUTHENTICATION)
+RENDEZVOUS_TYPES = frozenset(
+    {
+        HeaderType.SUBSCRIBE_DATA,
+        HeaderType.SUBSCRIBE_METADATA,
+        HeaderType.PUBLISH_DATA,
+        HeaderType.PUBLISH_METADATA,
+    }
+)
+
+PROTOCOL_VERSION = 0x01
+"""Value of every `proto` field."""
+INITIAL_TTL = 0xFF
+ID_BYTES = 32
+FID_BYTES = 32
+KEY_HASH_BYTES = 32
+SIGNATURE_BYTES = 64
+
+# Every header.
+TYPE_OFFSET = 0
+NEXT_OFFSET = 1
+
+# Forwarding header, always first: its offsets are offsets into the frame too.
+FORWARDING_BYTES = 42
+TTL_OFFSET = 2
+D_OFFSET = 3
+FORWARDING_PROTO_OFFSET = 4
+FORWARDING_RESERVED_OFFSET = 5
+FORWARDING_RESERVED_BYTES = 5
+FID_OFFSET = 10
+TABLE_INDEX_OFFSET = FID_OFFSET + FID_BYTES - 1
+
+# Rendezvous and metadata headers begin alike.
+SID_OFFSET = 2
+RID_OFFSET = 34
+VRID_OFFSET = 66
+
+RENDEZVOUS_BYTES = 112
+SEQNUM_OFFSET = 98
+RENDEZVOUS_PROTO_OFFSET = 106
+RENDEZVOUS_RESERVED_OFFSET = 107
+RENDEZVOUS_RESERVED_BYTES = 5
+
+METADATA_BYTES = 152
+COLLECTED_FID_OFFSET = 98
+LENGTH_OFFSET = 130
+MAX_SEQNUM_OFFSET = 138
+RENDEZVOUS_TYPE_OFFSET = 146
+METADATA_FLAGS_OFFSET = 147
+METADATA_RESERVED_OFFSET = 148
+METADATA_RESERVED_BYTES = 4
+
+AUTHENTICATION_BYTES = 128
+SIGNER_OFFSET = 2
+TIMESTAMP_OFFSET = 34
+AUTHENTICATION_SEQUENCE_OFFSET = 42
+EXPIRY_OFFSET = 50
+AUTHENTICATION_FLAGS_OFFSET = 58
+AUTHENTICATION_RESERVED_OFFSET = 59
+AUTHENTICATION_RESERVED_BYTES = 5
+SIGNATURE_OFFSET = 64
+
+HEADER_BYTES: dict[int, int] = {
+    HeaderType.FORWARDING: FORWARDING_BYTES,
+    **dict.fromkeys(RENDEZVOUS_TYPES, RENDEZVOUS_BYTES),
+    HeaderType.METADATA: METADATA_BYTES,
+    HeaderType.AUTHENTICATION: AUTHENTICATION_BYTES,
+}
+"""Size of each header by its type."""
+
+MAX_HEADERS = 4
+"""Forwarding, rendezvous, metadata and authentication, each at most once."""
+MAX_CHAIN_BYTES = FORWARDING_BYTES + RENDEZVOUS_BYTES + METADATA_BYTES + AUTHENTICATION_BYTES
