@@ -136,10 +136,11 @@ class _Route:
     """The filter also names a way back into this node through another link."""
 
 
-_Cached = tuple[bytes, tuple[Send, ...], bytes | None, _Route]
-"""Header to send instead; where to; what the two bytes after it must be (None: anything); the route in full.
+_Cached = tuple[bytes, bytes, bytes | None, Send, tuple[Send, ...], _Route]
+"""First bytes up to the time to live; what to write instead; what the two bytes after the forwarding header must be
+(None: anything); where to send; where else to send; the route in full.
 
-The first three are for frames that are only sent on. `_NEVER` as the third leads all others to `decide`.
+All but the last are for frames that are only sent on. `_NEVER` as the third leads all others to `decide`.
 """
 _NEVER = b""
 
@@ -256,7 +257,7 @@ class Forwarder:
             route = self._route_and_cache(key, arrival, cache)
         else:
             statistics.cache_hits += 1
-            route = entry[3]
+            route = entry[5]
         drop = route.drop
         if (
             drop is None
@@ -281,26 +282,29 @@ class Forwarder:
         """Decide on a batch of frames from one link, sending and delivering them through what was attached."""
         cached = self._cache_for(arrival).younger.get
         loops = self._loops
-        hits = copies = 0
+        hits = further = 0
         for frame in frames:
             entry = cached(frame[:FORWARDING_BYTES])
             if entry is not None and not loops:
-                header, sends, chain, _ = entry
+                old, new, chain, send, others, _ = entry
                 if chain is None or (
                     frame[FORWARDING_BYTES:_AFTER_TYPE_AND_NEXT] == chain and len(frame) >= _DATA_BYTES
                 ):
                     hits += 1
-                    leaving = header + frame[FORWARDING_BYTES:]
-                    for send in sends:
-                        copies += 1
-                        send(leaving)
+                    # The old bytes are where the frame begins, so that is what is replaced: one copy, not two.
+                    leaving = frame.replace(old, new, 1)
+                    send(leaving)
+                    if others:
+                        further += len(others)
+                        for send in others:
+                            send(leaving)
                     continue
             self._carry_out(self.decide(frame, arrival, now))
         statistics = self.statistics
         statistics.received += hits
         statistics.cache_hits += hits
         statistics.forwarded += hits
-        statistics.copies += copies
+        statistics.copies += hits + further
 
     def _carry_out(self, decision: Decision) -> None:
         for number in decision.out:
@@ -325,14 +329,16 @@ class Forwarder:
         if route.drop is not None:
             return route
         following = key[NEXT_OFFSET]
-        if route.deliver or route.may_return:
+        sends = tuple(self._sends[number] for number in route.out if number in self._sends)
+        if route.deliver or route.may_return or len(sends) < len(route.out):
             chain: bytes | None = _NEVER
         elif following == _PAYLOAD:
             chain = None
         else:
             chain = _LAST_RENDEZVOUS.get(following, _NEVER)
-        sends = tuple(self._sends[number] for number in route.out if number in self._sends)
-        if cache.remember(key, (route.header, sends, chain, route)):
+        send, others = (sends[0], sends[1:]) if sends else (_nowhere, ())
+        entry = (key[:_AFTER_TTL], route.header[:_AFTER_TTL], chain, send, others, route)
+        if cache.remember(key, entry):
             self.statistics.cache_turnovers += 1
         return route
 
@@ -399,6 +405,10 @@ class Forwarder:
             loops[fid] = (arrival, now)
             loops.move_to_end(fid)
         return False
+
+
+def _nowhere(frame: bytes) -> None:
+    """Stands in cached routes that send nothing; never called, since those lead to `decide`."""
 
 
 def _one_hop_older(header: bytes, ttl: int) -> bytes:

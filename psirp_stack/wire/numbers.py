@@ -109,6 +109,5 @@ HEADER_BYTES: dict[int, int] = {
 }
 """Size of each header by its type."""
 
-MAX_HEADERS = 4
-"""Forwarding, rendezvous, metadata and authentication, each at most once."""
 MAX_CHAIN_BYTES = FORWARDING_BYTES + RENDEZVOUS_BYTES + METADATA_BYTES + AUTHENTICATION_BYTES
+"""All headers of one frame: there is at most one of each kind."""

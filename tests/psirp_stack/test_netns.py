@@ -29,11 +29,20 @@ EDGES = [(0, 1), (1, 2), (1, 3), (2, 3)]
 """A source, a branching node, and two leaves that are joined as well."""
 
 
-def ip(*arguments: str) -> None:
+def ip(*arguments: str) -> str:
     done = subprocess.run(["ip", *arguments], capture_output=True, text=True, timeout=20, check=False)
     if done.returncode and arguments[:2] == ("netns", "add") and "not permitted" in done.stderr:
         pytest.skip(f"this machine does not allow network namespaces: {done.stderr.strip()}")
     assert done.returncode == 0, f"ip {' '.join(arguments)}: {done.stderr}"
+    return done.stdout
+
+
+def wait_until_up(interface: str, *where: str) -> None:
+    """The kernel brings an interface up a little later than it says; frames sent before that vanish."""
+    for _ in range(1000):
+        if "state UP" in ip(*where, "link", "show", interface):
+            return
+    raise AssertionError(f"{interface} did not come up")
 
 
 @pytest.fixture
@@ -62,6 +71,9 @@ def namespaces() -> Iterator[list[str]]:
             ip("link", "add", *ends)
             for name, interface in ((names[one], f"to-{other}"), (names[other], f"to-{one}")):
                 ip("-n", name, "link", "set", interface, "mtu", "1400", "up")
+        for one, other in EDGES:
+            wait_until_up(f"to-{other}", "-n", names[one])
+            wait_until_up(f"to-{one}", "-n", names[other])
         yield names
 
 
@@ -131,6 +143,8 @@ def veth() -> Iterator[tuple[str, str]]:
     try:
         ip("link", "set", one, "up")
         ip("link", "set", other, "up")
+        wait_until_up(one)
+        wait_until_up(other)
         yield one, other
     finally:
         ip("link", "del", one)
@@ -170,6 +184,7 @@ def test_an_interface_that_goes_down_is_counted_not_raised(veth: tuple[str, str]
     one.drain()
     assert one.counters.send_errors == 1
     ip("link", "set", veth[0], "up")
+    wait_until_up(veth[0])
     assert one.send(b"x" * 60), "the link works again with its interface"
     one.close()
     assert not one.send(b"x")
