@@ -6,6 +6,7 @@ from typing import cast
 from perf.bench.family import Benchmark
 
 BENCHMARKS: dict[str, str] = {
+    "forwarding": "forward by filter: in process, raw Ethernet, UDP, beside a bare loop and scapy",
     "matching": "find a topic among many: list, Bloom filter, registry, dict",
 }
 

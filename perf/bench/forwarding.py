@@ -1,0 +1,348 @@
+"""How much of a bare Python receive-send loop is left when every frame is forwarded by its filter.
+
+One node between two links. In process the frames wait in a queue; over veth and UDP they wait in the kernel's socket
+buffer. Either the forwarder or a bare loop that parses nothing takes them from the same link objects, in the same
+batches, and sends each on one other link. Rounds alternate between the two, so that a slower moment of the machine
+hits both, and the ratio is the median of the rounds' ratios.
+"""
+
+import argparse
+import importlib
+import math
+import os
+import random
+import secrets
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from perf.bench.family import Bar, Outcome, Row, Sense, progress_bar
+from psirp_stack.forwarder import Forwarder
+from psirp_stack.forwarding_model import (
+    FILTER_BITS,
+    FILTER_BYTES,
+    TABLES,
+    TAG_BITS,
+    Decision,
+    ForwardingTable,
+    LinkNumber,
+    Tags,
+)
+from psirp_stack.links.ethernet import EthernetLink
+from psirp_stack.links.in_process import pair
+from psirp_stack.links.interface import DEFAULT_BATCH, Link, Receiver
+from psirp_stack.links.udp import UdpAddress, UdpLink, bound_socket
+from psirp_stack.wire.numbers import INITIAL_TTL, PROTOCOL_VERSION, HeaderType
+
+LINK_COUNTS = (4, 16, 64)
+FRAME_SIZES = (100, 1400)
+TREE_LINKS = 16
+"""Links of the whole delivery tree in each filter: about a third of the bits."""
+BARE_RATIO = 0.7
+REFERENCE_RATIO = 100.0
+BURST = 64
+"""Frames that wait for the node at a time, one batch: they must fit a socket's receive buffer, or some are lost."""
+ARRIVAL, DEPARTURE = 0, 1
+
+
+class Drainable(Link, Protocol):
+    def drain(self, limit: int = DEFAULT_BATCH) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """One node between two links: where frames are put in, where the node takes them, where it sends them."""
+
+    carrier: str
+    burst: int
+    source: Link
+    arrival: Drainable
+    departure: Link
+    sink: Drainable
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    bare: float
+    forwarding: float
+    ratio: float
+
+
+class ForwardingBenchmark:
+    name = "forwarding"
+    description = (
+        "Packet-hops a second through one node: in process, over AF_PACKET on a veth pair (needs root) and over UDP,\n"
+        "beside a bare receive-send loop on the same links and, in process, the scapy reference.\n\n"
+        "examples:\n  psph bench forwarding --quick\n  psph bench forwarding --flows 4096 --json"
+    )
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--flows", type=positive, default=256, help="distinct filters in the traffic (default 256)")
+        parser.add_argument("--rounds", type=positive, help="rounds of each measurement (default 15, quick 7)")
+        parser.add_argument("--frames", type=positive, help="frames of each round (default 20000, quick 6000)")
+        parser.add_argument("--seed", type=int, default=1, help="seed of tags and filters (default 1)")
+
+    def run(self, options: argparse.Namespace) -> Outcome:
+        rounds = options.rounds or (7 if options.quick else 15)
+        # A round in which not every flow occurs would measure fewer flows than it says.
+        frames = max(options.frames or (6000 if options.quick else 20_000), options.flows)
+        rows: list[Row] = []
+        remarks: list[str] = []
+        cells = [(carrier, links, size) for carrier in CARRIERS for links in LINK_COUNTS for size in FRAME_SIZES]
+        with progress_bar("forwarding", len(cells)) as tick:
+            for carrier, links, size in cells:
+                tick(f"{carrier}, {links} links, {size} B", 0)
+                reason = missing(carrier)
+                if reason is None:
+                    rows.append(measure_cell(carrier, links, size, options, rounds, frames))
+                else:
+                    rows.append(empty_row(carrier, links, size))
+                    if reason not in remarks:
+                        remarks.append(reason)
+                tick(f"{carrier}, {links} links, {size} B")
+        if all(row["scapy hops/s"] is None for row in rows):
+            remarks.append("scapy reference not measured: psirp_stack.tools.reference or scapy is not installed")
+        remarks.append(
+            f"Each frame leaves on one link; {options.flows} distinct filters of {TREE_LINKS} links; "
+            f"ratios are medians of {rounds} alternating rounds of {frames} frames."
+        )
+        parameters: Row = {"flows": options.flows, "rounds": rounds, "frames": frames, "batch": DEFAULT_BATCH}
+        return Outcome(parameters, rows, bars_of(rows), remarks)
+
+
+BENCHMARK = ForwardingBenchmark()
+
+
+def positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number}: expected at least 1")
+    return number
+
+
+def bars_of(rows: Sequence[Row]) -> list[Bar]:
+    bars = []
+    for carrier in CARRIERS:
+        ratios = [row["of bare"] for row in rows if row["link"] == carrier]
+        measured = [ratio for ratio in ratios if isinstance(ratio, float)]
+        if measured:
+            bars.append(Bar(f"{carrier}: worst share of a bare loop", min(measured), Sense.AT_LEAST, BARE_RATIO))
+    times = [ratio for row in rows if isinstance(ratio := row["times scapy"], float)]
+    worst = min(times) if times else math.nan
+    bars.append(Bar("in process: times the scapy reference", worst, Sense.AT_LEAST, REFERENCE_RATIO))
+    return bars
+
+
+def empty_row(carrier: str, links: int, size: int) -> Row:
+    return {
+        "link": carrier,
+        "links": links,
+        "bytes": size,
+        "hops/s": None,
+        "bare/s": None,
+        "of bare": None,
+        "scapy hops/s": None,
+        "times scapy": None,
+    }
+
+
+def measure_cell(carrier: str, links: int, size: int, options: argparse.Namespace, rounds: int, frames: int) -> Row:
+    source = random.Random(options.seed)  # noqa: S311 - reproducible traffic, not a secret
+    table = draw_table(source, links)
+    traffic = draw_traffic(source, table, options.flows, size)
+    row = empty_row(carrier, links, size)
+    with CARRIERS[carrier]() as bench:
+        measured = compare(bench, table, traffic, rounds, frames)
+    row |= {"hops/s": round(measured.forwarding), "bare/s": round(measured.bare), "of bare": measured.ratio}
+    if carrier == IN_PROCESS:
+        reference = reference_rate(table, traffic)
+        if reference is not None:
+            row |= {"scapy hops/s": round(reference), "times scapy": measured.forwarding / reference}
+    return row
+
+
+def compare(bench: Bench, table: ForwardingTable, traffic: Sequence[bytes], rounds: int, frames: int) -> Measured:
+    forwarder = Forwarder(table)
+    forwarder.attach(DEPARTURE, bench.departure.send)
+    clock = time.monotonic
+
+    def forward(batch: Sequence[bytes]) -> None:
+        forwarder.forward(batch, ARRIVAL, clock())
+
+    send = bench.departure.send
+
+    def bare(batch: Sequence[bytes]) -> None:
+        for frame in batch:
+            send(frame)
+
+    for receiver in (bare, forward):
+        one_round(bench, receiver, traffic, min(frames, 2 * len(traffic)))
+    bares: list[float] = []
+    forwards: list[float] = []
+    for number in range(rounds):
+        order = ((bare, bares), (forward, forwards))
+        for receiver, times in order if number % 2 else reversed(order):
+            times.append(one_round(bench, receiver, traffic, frames))
+    ratios = [bare_time / time_ for bare_time, time_ in zip(bares, forwards, strict=True)]
+    return Measured(frames / statistics.median(bares), frames / statistics.median(forwards), statistics.median(ratios))
+
+
+def one_round(bench: Bench, receiver: Receiver, traffic: Sequence[bytes], frames: int) -> float:
+    """Seconds that the node needs for so many frames; putting them in and taking them out is not timed."""
+    bench.arrival.on_receive(receiver)
+    clock = time.perf_counter
+    spent = 0.0
+    before = bench.sink.counters.received
+    done = 0
+    while done < frames:
+        burst = min(bench.burst, frames - done)
+        for number in range(done, done + burst):
+            bench.source.send(traffic[number % len(traffic)])
+        left = burst
+        start = clock()
+        while left > 0:
+            read = bench.arrival.drain()
+            left -= read
+            if not read:
+                break
+        spent += clock() - start
+        if left:
+            raise RuntimeError(f"{bench.carrier}: {left} of {burst} frames did not reach the node")
+        while bench.sink.drain():
+            pass
+        done += burst
+    if bench.sink.counters.received - before != frames:
+        raise RuntimeError(f"{bench.carrier}: {bench.sink.counters.received - before} of {frames} frames came out")
+    return spent
+
+
+def reference_rate(table: ForwardingTable, traffic: Sequence[bytes], seconds: float = 0.3) -> float | None:
+    """Frames a second that the scapy reference decides on; None when it is not installed."""
+    try:
+        decide = importlib.import_module("psirp_stack.tools.reference").reference_decision
+    except ImportError:
+        return None
+    reference_decision = cast("Callable[[bytes, LinkNumber | None, ForwardingTable], Decision]", decide)
+    reference_decision(traffic[0], ARRIVAL, table)
+    done = 0
+    start = now = time.perf_counter()
+    while now - start < seconds:
+        if reference_decision(traffic[done % len(traffic)], ARRIVAL, table).out != (DEPARTURE,):
+            raise RuntimeError("the reference decides otherwise than the benchmark's traffic was made for")
+        done += 1
+        now = time.perf_counter()
+    return done / (now - start)
+
+
+def draw_tag(source: random.Random) -> int:
+    return sum(1 << bit for bit in source.sample(range(FILTER_BITS), TAG_BITS))
+
+
+def draw_tags(source: random.Random) -> Tags:
+    return tuple(draw_tag(source) for _ in range(TABLES))
+
+
+def draw_table(source: random.Random, links: int) -> ForwardingTable:
+    return ForwardingTable(
+        {number: draw_tags(source) for number in range(links)},
+        draw_tags(source),
+        {number: draw_tags(source) for number in range(links)},
+    )
+
+
+def draw_traffic(source: random.Random, table: ForwardingTable, flows: int, size: int) -> list[bytes]:
+    """One frame a flow: filters of whole trees that leave this node by one link, with no false positive here."""
+    traffic: list[bytes] = []
+    while len(traffic) < flows:
+        index = source.randrange(TABLES)
+        bits = table.links[DEPARTURE][index] | table.incoming[ARRIVAL][index]
+        for _ in range(TREE_LINKS - 2):
+            bits |= draw_tag(source)
+        others = [tags[index] for number, tags in table.links.items() if number not in (ARRIVAL, DEPARTURE)]
+        others += [tags[index] for number, tags in table.incoming.items() if number != ARRIVAL]
+        others.append(table.internal[index])
+        if any(bits & tag == tag for tag in others):
+            continue
+        traffic.append(draw_frame(source, bits.to_bytes(FILTER_BYTES, "big") + bytes((index,)), size))
+    return traffic
+
+
+def draw_frame(source: random.Random, fid: bytes, size: int) -> bytes:
+    header = bytes((HeaderType.FORWARDING, HeaderType.PAYLOAD, INITIAL_TTL, 0, PROTOCOL_VERSION)) + bytes(5) + fid
+    return header + source.randbytes(size - len(header))
+
+
+IN_PROCESS, VETH, UDP = "in process", "veth", "udp"
+
+
+@contextmanager
+def in_process() -> Iterator[Bench]:
+    source, arrival = pair()
+    departure, sink = pair()
+    yield Bench(IN_PROCESS, BURST, source, arrival, departure, sink)
+
+
+@contextmanager
+def over_udp() -> Iterator[Bench]:
+    sockets = [bound_socket(UdpAddress("127.0.0.1", 0)) for _ in range(4)]
+    addresses = [UdpAddress(*sock.getsockname()[:2]) for sock in sockets]
+    with ExitStack() as stack:
+        links = [UdpLink(sockets[end], addresses[end ^ 1]) for end in range(4)]
+        for link in links:
+            stack.callback(link.close)
+        yield Bench(UDP, BURST, *links)
+
+
+@contextmanager
+def over_veth() -> Iterator[Bench]:
+    unique = secrets.token_hex(3)
+    names = [f"psb{unique}{end}" for end in range(4)]
+    with ExitStack() as stack:
+        for one, other in (names[:2], names[2:]):
+            ip("link", "add", one, "type", "veth", "peer", "name", other)
+            stack.callback(ip, "link", "del", one)
+            ip("link", "set", one, "up")
+            ip("link", "set", other, "up")
+        for name in names:
+            wait_until_up(name)
+        links = [EthernetLink(name, receive_buffer=1 << 20) for name in names]
+        for link in links:
+            stack.callback(link.close)
+        yield Bench(VETH, BURST, *links)
+
+
+CARRIERS: dict[str, Callable[[], AbstractContextManager[Bench]]] = {
+    IN_PROCESS: in_process,
+    VETH: over_veth,
+    UDP: over_udp,
+}
+
+
+def missing(carrier: str) -> str | None:
+    """Why a carrier cannot be measured here, None when it can."""
+    if carrier != VETH:
+        return None
+    if not sys.platform.startswith("linux") or os.geteuid() != 0:
+        return "veth not measured: needs root on Linux"
+    if shutil.which("ip") is None:
+        return "veth not measured: needs the `ip` command (iproute2)"
+    return None
+
+
+def wait_until_up(interface: str, patience: float = 5.0) -> None:
+    """The kernel brings an interface up a little later than it says; frames sent before that vanish."""
+    end = time.monotonic() + patience
+    while "state UP" not in ip("link", "show", interface):
+        if time.monotonic() > end:
+            raise RuntimeError(f"{interface} did not come up within {patience} seconds")
+
+
+def ip(*arguments: str) -> str:
+    done = subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True, timeout=20)  # noqa: S603, S607
+    return done.stdout

@@ -1,0 +1,93 @@
+"""Raw Ethernet: PSIRP frames on a network interface under their own EtherType, with no IP beneath them.
+
+The socket is bound to one interface and to that EtherType, so the kernel wakes us for nothing else; promiscuous mode is
+not used. Needs CAP_NET_RAW. Interfaces pad what is shorter than 46 bytes: such a frame arrives with zeros at its end.
+"""
+
+import fcntl
+import socket
+import struct
+
+from psirp_stack.links.interface import DEFAULT_BATCH
+from psirp_stack.links.sockets import SocketLink
+from psirp_stack.wire.numbers import ETHERNET_HEADER_BYTES, ETHERTYPE
+
+BROADCAST_MAC = b"\xff" * 6
+_GET_HARDWARE_ADDRESS = 0x8927  # SIOCGIFHWADDR, linux/sockios.h
+_GET_MTU = 0x8921  # SIOCGIFMTU
+_INTERFACE_REQUEST = struct.Struct("16s16s")
+_PACKET_OTHERHOST = 3  # linux/if_packet.h: for another station, seen because somebody else made the port promiscuous
+_PACKET_OUTGOING = 4  # our own, looped back to us
+_NOT_FOR_US = frozenset({_PACKET_OTHERHOST, _PACKET_OUTGOING})
+
+
+class EthernetLink(SocketLink):
+    """A link over a network interface, to everybody on its segment or to one station."""
+
+    def __init__(self, interface: str, *, peer: bytes = BROADCAST_MAC, receive_buffer: int | None = None) -> None:
+        """Open `interface`. With a `peer` address only that station is sent to and heard.
+
+        Raises OSError when the interface does not exist or the process may not open raw sockets.
+        """
+        if len(peer) != len(BROADCAST_MAC):
+            raise ValueError(f"peer address has {len(peer)} bytes: expected 6")
+        sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        try:
+            if receive_buffer is not None:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+            self.address = _interface_request(sock, interface, _GET_HARDWARE_ADDRESS)[2:8]
+            mtu = int.from_bytes(_interface_request(sock, interface, _GET_MTU)[:4], "little")
+            # Bound only now: protocol 0 hears nothing, so no frame of another interface slips in before.
+            sock.bind((interface, ETHERTYPE))
+        except OSError:
+            sock.close()
+            raise
+        super().__init__(sock, mtu)
+        self.interface = interface
+        self.peer = peer
+        self._header = peer + self.address + ETHERTYPE.to_bytes(2, "big")
+        self._anybody = peer == BROADCAST_MAC
+
+    def send(self, frame: bytes) -> bool:
+        size = len(frame)
+        if size > self.mtu:
+            return self._refused(frame, None)
+        try:
+            self._socket.send(self._header + frame)
+        except OSError as error:
+            return self._refused(frame, error)
+        counters = self.counters
+        counters.sent += 1
+        counters.sent_bytes += size
+        return True
+
+    def drain(self, limit: int = DEFAULT_BATCH) -> int:
+        frames: list[bytes] = []
+        receive = self._socket.recvfrom
+        most = self.mtu + ETHERNET_HEADER_BYTES
+        read = 0
+        try:
+            while read < limit:
+                # One byte more than fits, so that a frame cut short by the buffer is noticed.
+                data, address = receive(most + 1)
+                read += 1
+                if address[2] in _NOT_FOR_US or not (self._anybody or address[4] == self.peer):
+                    self.counters.from_strangers += address[2] != _PACKET_OUTGOING
+                elif len(data) > most:
+                    self.counters.receive_errors += 1
+                else:
+                    frames.append(data[ETHERNET_HEADER_BYTES:])
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.counters.receive_errors += 1
+        self._hand_on(frames)
+        return read
+
+
+def _interface_request(sock: socket.socket, interface: str, request: int) -> bytes:
+    name = interface.encode()
+    if len(name) > 15:
+        raise OSError(f"interface name {interface!r} is longer than 15 bytes")
+    answer = fcntl.ioctl(sock.fileno(), request, _INTERFACE_REQUEST.pack(name, b""))
+    return answer[16:]
