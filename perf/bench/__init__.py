@@ -7,6 +7,7 @@ from perf.bench.family import Benchmark
 
 BENCHMARKS: dict[str, str] = {
     "matching": "find a topic among many: list, Bloom filter, registry, dict",
+    "zfilter": "forwarding efficiency of in-packet filters: one table, fpa, fpr, ours",
 }
 
 
