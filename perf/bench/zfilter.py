@@ -61,12 +61,16 @@ class Samples:
     tests: int = 0
     refused: int = 0
     trees: int = 0
+    false_deliveries: int = 0
+    """Nodes beside the subscribers that hand a packet up their stack, which has no use for it."""
 
-    def count(self, reach: Reach, tree: DeliveryTree, zfilter: ZFilter) -> None:
+    def count(self, reach: Reach, tree: DeliveryTree, zfilter: ZFilter, internal: bool) -> None:
         tested = reach.false_positives(zfilter, tree)
         self.hits += tested.hits
         self.tests += tested.tests
         self.fill.append(zfilter.fill)
+        if internal:
+            self.false_deliveries += len(reach.delivered(zfilter, tree.source) - set(tree.subscribers))
 
     def rate(self) -> float:
         return self.hits / self.tests if self.tests else 0.0
@@ -117,7 +121,7 @@ def measure_plain(reach: Reach, tree: DeliveryTree, samples: dict[str, Samples],
     for method, (zfilter, seconds) in chosen.items():
         into = samples[method]
         into.trees += 1
-        into.count(reach, tree, zfilter)
+        into.count(reach, tree, zfilter, internal)
         into.predicted.append(zfilter.fill**TAG_BITS)
         into.refused += zfilter.overfull
         into.copies.append(1)
@@ -138,7 +142,8 @@ def measure_ours(planner: FilterPlanner, tree: DeliveryTree, into: Samples) -> N
     into.efficiency.append(plan.efficiency)
     into.copies.append(plan.copies)
     for planned in plan.filters:
-        into.count(planner.reach, tree.narrowed(planner.graph, planned.subscribers), planned.zfilter)
+        part = tree.narrowed(planner.graph, planned.subscribers)
+        into.count(planner.reach, part, planned.zfilter, planner.internal)
 
 
 def measure_cell(
@@ -159,7 +164,7 @@ def measure_cell(
     return samples
 
 
-def row_of(name: str, users: int, method: str, samples: Samples) -> Row:
+def row_of(name: str, users: int, method: str, samples: Samples, internal: bool) -> Row:
     builds = sorted(samples.build_ms)
     return {
         "graph": name,
@@ -172,6 +177,7 @@ def row_of(name: str, users: int, method: str, samples: Samples) -> Row:
         "copies": statistics.fmean(samples.copies) if samples.copies else None,
         "most": max(samples.copies, default=None),
         "refused": samples.refused / samples.trees,
+        "false deliveries": samples.false_deliveries / samples.trees if internal else None,
         "build ms": percentile(builds, 0.5) if builds else None,
     }
 
@@ -221,7 +227,7 @@ class ZFilterBenchmark:
                 costs = Costs()
                 for count in users:
                     samples = measure_cell(graph, count, options, f"{options.seed}/{name}/{count}", costs, tick)
-                    rows += [row_of(name, count, method, samples[method]) for method in METHODS]
+                    rows += [row_of(name, count, method, samples[method], options.internal) for method in METHODS]
                     ratio_of.hits += samples[ONE_TABLE].hits
                     ratio_of.tests += samples[ONE_TABLE].tests
                     ratio_of.predicted.append(statistics.fmean(samples[ONE_TABLE].predicted) * samples[ONE_TABLE].tests)

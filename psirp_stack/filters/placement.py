@@ -16,7 +16,7 @@ Nothing is tuned by hand: use and exposure are computed from the graph, the rest
 import math
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from psirp_stack.filters.tags import TagBook, random_tags
 from psirp_stack.forwarding_model import FILTER_BITS, TABLES
@@ -32,6 +32,9 @@ TARGET_FILL = 0.42
 """Expected fill that a table may have for a whole group, so that few trees come near one half."""
 CLUSTER_ROUNDS = 8
 DRAWS_PER_CODE = 32
+DELIVERY_BITS = FILTER_BITS // 8
+MAX_JOINT_FALSE_POSITIVES = 0.5
+"""Up to here internal links share the links' bits; above, they are kept apart in `DELIVERY_BITS`."""
 SPREAD_MATTERS_BELOW = 20
 """Above this many pool links in a tree their number is near enough to its mean."""
 NEGLIGIBLE = 1e-12
@@ -53,6 +56,8 @@ class Layout:
     shared: Sequence[int]
     bits_per_tag: int
     expected_false_positives: float
+    delivery: Sequence[int] = ()
+    """Internal links that were given a few bits apart from all links."""
 
 
 class Elements:
@@ -124,21 +129,36 @@ def mean_profile(profiles: Sequence[Profile]) -> Profile:
     )
 
 
-def choose_layout(profile: Profile) -> Layout:
-    """The pool size and bits per tag with the fewest expected false positives for one table."""
+def choose_layout(profile: Profile, links: int) -> Layout:
+    """How one table's bits are shared out. Elements from number `links` on are internal links.
+
+    A false match of an internal link costs no link, only a look by the node's own stack, which has no such
+    subscription and drops the packet. So where bits are short, internal links may get in each other's way but
+    not in the links' way.
+    """
+    everything = range(len(profile.used))
+    joint = _best_layout(everything, profile, FILTER_BITS)
+    if joint.expected_false_positives <= MAX_JOINT_FALSE_POSITIVES or links == len(everything):
+        return joint
+    apart = _best_layout(range(links), profile, FILTER_BITS - DELIVERY_BITS)
+    return replace(apart, delivery=everything[links:])
+
+
+def _best_layout(chosen: Sequence[int], profile: Profile, budget: int) -> Layout:
+    """The pool size and bits per tag with the fewest expected false positives among `budget` bits."""
     used, exposed = profile.used, profile.exposed
-    elements = sorted(range(len(used)), key=lambda e: (-used[e], -exposed[e]))
-    if len(elements) <= FILTER_BITS:
+    elements = sorted(chosen, key=lambda e: (-used[e], -exposed[e]))
+    if len(elements) <= budget:
         return Layout(elements, (), 1, 0.0)
     best: tuple[bool, float, Layout] | None = None
     for bits in range(1, MAX_POOL_BITS_PER_TAG + 1):
-        for pool in range(SMALLEST_POOL, FILTER_BITS + 1, POOL_STEP):
-            order = _order_by_gain(elements, profile, FILTER_BITS - pool, bits)
-            own, shared = order[: FILTER_BITS - pool], order[FILTER_BITS - pool :]
+        for pool in range(SMALLEST_POOL, budget + 1, POOL_STEP):
+            order = _order_by_gain(elements, profile, budget - pool, bits)
+            own, shared = order[: budget - pool], order[budget - pool :]
             expected_use = sum(used[e] for e in shared)
             cost = sum(exposed[e] for e in shared) * _mean_match(expected_use, pool, bits)
             fill = sum(used[e] for e in own) + pool * (1 - (1 - bits / pool) ** expected_use)
-            too_full = fill > TARGET_FILL * FILTER_BITS
+            too_full = fill > TARGET_FILL * budget
             rank = fill if too_full else cost
             if best is None or (too_full, rank) < best[:2]:
                 best = too_full, rank, Layout(own, shared, bits, cost)
@@ -179,6 +199,10 @@ def draw_tags(layout: Layout, count: int, rng: random.Random) -> list[int]:
     positions = list(range(FILTER_BITS))
     rng.shuffle(positions)
     tags = [0] * count
+    if layout.delivery:
+        apart = [positions.pop() for _ in range(DELIVERY_BITS)]
+        for turn, element in enumerate(rng.sample(layout.delivery, len(layout.delivery))):
+            tags[element] = 1 << apart[turn % DELIVERY_BITS]
     for element, position in zip(layout.own, positions, strict=False):
         tags[element] = 1 << position
     pool = positions[len(layout.own) :]
@@ -254,7 +278,9 @@ def place_tags(
         mean_profile([profile_source(elements, routing, source, group) for routing in routings]) for source in sources
     ]
     groups = [list(range(len(profiles)))] if elements.count <= FILTER_BITS else cluster(profiles, TABLES, rng)
-    layouts = [choose_layout(mean_profile([profiles[member] for member in members])) for members in groups]
+    layouts = [
+        choose_layout(mean_profile([profiles[member] for member in members]), len(graph.links)) for members in groups
+    ]
     # With fewer groups than tables, the remaining tables draw the same layouts again.
     by_table = [layouts[table % len(layouts)] for table in range(TABLES)]
     columns = [draw_tags(layout, elements.count, rng) for layout in by_table]

@@ -299,7 +299,7 @@ def test_use_of_links_is_the_measured_frequency() -> None:
 def test_many_links_share_a_pool_with_different_tags() -> None:
     count = 700
     profile = Profile([1 / (1 + e) for e in range(count)], [0.5] * count)
-    layout = choose_layout(mean_profile([profile, profile]))
+    layout = choose_layout(mean_profile([profile, profile]), count)
     assert sorted((*layout.own, *layout.shared)) == list(range(count))
     tags = draw_tags(layout, count, random.Random(1))
     assert all(tags)
@@ -311,6 +311,17 @@ def test_many_links_share_a_pool_with_different_tags() -> None:
     assert all(tag.bit_count() == 1 and not tag & pool for tag in own)
     assert len(set(own)) == len(own)
     assert 0 in layout.own, "the most used link does not share"
+
+
+def test_scarce_bits_keep_internal_links_apart() -> None:
+    count, links = 900, 700
+    layout = choose_layout(Profile([0.1] * count, [0.5] * count), links)
+    assert list(layout.delivery) == list(range(links, count))
+    tags = draw_tags(layout, count, random.Random(1))
+    of_links = 0
+    for tag in tags[:links]:
+        of_links |= tag
+    assert all(tag.bit_count() == 1 and not tag & of_links for tag in tags[links:])
 
 
 def test_placed_ids_beat_random_ids_on_a_large_graph() -> None:
