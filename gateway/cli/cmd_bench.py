@@ -8,7 +8,7 @@ from pathlib import Path
 from gateway import __version__
 from gateway.cli.errors import CommandError
 from perf.bench import BENCHMARKS, load
-from perf.bench.family import Benchmark, Outcome
+from perf.bench.family import BenchError, Benchmark, Outcome
 from perf.bench.table import print_outcome
 
 
@@ -29,7 +29,10 @@ def run(args: argparse.Namespace) -> int:
     options = benchmark_parser(benchmark).parse_args(args.arguments)
     if options.out is not None and not options.out.parent.is_dir():
         raise CommandError(f"--out: the directory {options.out.parent} does not exist")
-    outcome = benchmark.run(options)
+    try:
+        outcome = benchmark.run(options)
+    except BenchError as error:
+        raise CommandError(str(error)) from None
     document = as_document(benchmark.name, outcome)
     if options.out is not None:
         options.out.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")

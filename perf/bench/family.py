@@ -49,6 +49,10 @@ class Bar:
 Row = dict[str, Cell]
 
 
+class BenchError(Exception):
+    """A benchmark was asked for something it cannot do: the text says what to change. Shown as one line."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What one run of a benchmark found. All rows of `results` have the same keys, in the order to print."""
