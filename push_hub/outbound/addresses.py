@@ -53,7 +53,7 @@ NAT64 = IPv6Network("64:ff9b::/96")
 LOW_32_BITS = 0xFFFF_FFFF
 
 # Characters that libraries disagree about inside a URL: none of them is legal there unescaped.
-_UNSAFE = re.compile(r"[\x00-\x20\x7f\\]")
+UNSAFE = re.compile(r"[\x00-\x20\x7f\\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class AddressPolicy:
         """Why the hub does not use this URL at all, seen without resolving its name; None when it may try."""
         if len(url) > MAX_URL_LENGTH:
             return f"the URL is longer than {MAX_URL_LENGTH} characters"
-        if not url.isascii() or _UNSAFE.search(url):
+        if not url.isascii() or UNSAFE.search(url):
             return "the URL has a character that must be percent-encoded"
         try:
             parts = urlsplit(url)
