@@ -1,0 +1,22 @@
+"""From an accepted publication to every callback: durable, fair, in order."""
+
+from push_hub.delivery.config import DeliveryConfig, QueueLimits, Retention
+from push_hub.delivery.errors import ContentRefusedError, DeliveryError, OverloadedError
+from push_hub.delivery.fanout import Delivery, HistoryEntry
+from push_hub.delivery.log import OwedDelivery, StoredDeadLetter
+
+Overloaded = OverloadedError
+
+__all__ = [
+    "ContentRefusedError",
+    "Delivery",
+    "DeliveryConfig",
+    "DeliveryError",
+    "HistoryEntry",
+    "Overloaded",
+    "OverloadedError",
+    "OwedDelivery",
+    "QueueLimits",
+    "Retention",
+    "StoredDeadLetter",
+]

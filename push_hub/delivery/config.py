@@ -1,0 +1,47 @@
+"""The bounds and choices of delivery: one typed object, made before start."""
+
+from dataclasses import dataclass, field
+
+from push_hub.delivery.breaker import BreakerConfig
+from push_hub.delivery.schedule import DAY, RetrySchedule
+from push_hub.model import Dialect
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """`chunk` bounds what a crash can repeat: deliveries handed out whose outcome is not on disk yet."""
+
+    chunk: int = 2048
+    page: int = 256
+    in_flight: int = 128
+    slow_in_flight: int = 1024
+    per_host: int = 16
+    parked_per_host: int = 4096
+    hosts: int = 50_000
+    slow_after: float = 0.25
+    timeout: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How much of the log is kept once its fan-out and retries are finished. The first bound that bites counts."""
+
+    publications: int = 100_000
+    bytes: int = 1 << 30
+    age: float = 7 * DAY
+    dead_letters: int = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryConfig:
+    hub_url: str
+    limits: QueueLimits = field(default_factory=QueueLimits)
+    schedule: RetrySchedule = field(default_factory=RetrySchedule)
+    breaker: BreakerConfig = field(default_factory=BreakerConfig)
+    retention: Retention = field(default_factory=Retention)
+    changes_for: frozenset[Dialect] = frozenset({Dialect.PUSH_03})
+    max_backlog: int = 20_000
+    max_retries_stored: int = 2_000_000
+    overload_retry_after: float = 5.0
+    history: int = 16
+    history_subscriptions: int = 100_000

@@ -1,0 +1,77 @@
+"""What delivery tells an observer: small, typed, past tense."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from push_hub.model import Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationAccepted:
+    publication: int
+    topic: str
+    size: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationRefused:
+    """The backlog was above its bound."""
+
+    topic: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    publication: int
+    subscription: Subscription
+    status: int
+    attempts: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryFailed:
+    publication: int
+    subscription: Subscription
+    reason: str
+    attempts: int
+    given_up: bool
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionGone:
+    """The callback answered 410."""
+
+    subscription: Subscription
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class FanoutFinished:
+    """Every subscriber was sent to, or is written down as still owed."""
+
+    publication: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFailed:
+    """A batch could not be written; it is tried again, and deliveries wait meanwhile."""
+
+    reason: str
+    at: float
+
+
+DeliveryEvent = (
+    PublicationAccepted
+    | PublicationRefused
+    | Delivered
+    | DeliveryFailed
+    | SubscriptionGone
+    | FanoutFinished
+    | StoreFailed
+)
+Observer = Callable[[DeliveryEvent], None]

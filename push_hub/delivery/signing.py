@@ -1,0 +1,79 @@
+"""What a delivery looks like on the wire: its body, its header lines, its signature."""
+
+import hashlib
+import hmac
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from push_hub.model import Dialect, Publication, SignatureMethod, Subscription
+from push_hub.outbound.client import header_line
+
+_INNER = bytes(byte ^ 0x36 for byte in range(256))
+_OUTER = bytes(byte ^ 0x5C for byte in range(256))
+_HASHES: dict[SignatureMethod, Callable[[bytes], Any]] = {
+    SignatureMethod.SHA1: hashlib.sha1,
+    SignatureMethod.SHA256: hashlib.sha256,
+    SignatureMethod.SHA384: hashlib.sha384,
+    SignatureMethod.SHA512: hashlib.sha512,
+}
+SECRETS_REMEMBERED = 4096
+
+
+@lru_cache(SECRETS_REMEMBERED)
+def _pads(secret: bytes, method: SignatureMethod) -> tuple[bytes, bytes]:
+    block = _HASHES[method](b"").block_size
+    if len(secret) > block:
+        secret = _HASHES[method](secret).digest()
+    padded = secret.ljust(block, b"\0")
+    return padded.translate(_INNER), padded.translate(_OUTER)
+
+
+def signature(secret: bytes, method: SignatureMethod, body: bytes) -> str:
+    """`method=hex`: the HMAC of the body.
+
+    HMAC written out from its definition: `hmac.digest` sets up the key each time, which is a third of the cost for
+    a body of 1.4 kB. A test holds the two equal.
+    """
+    inner, outer = _pads(secret, method)
+    make = _HASHES[method]
+    return f"{method.value}={make(outer + make(inner + body).digest()).hexdigest()}"
+
+
+def signature_matches(secret: bytes, method: SignatureMethod, body: bytes, claimed: str) -> bool:
+    """Constant-time check of a received signature."""
+    return hmac.compare_digest(signature(secret, method, body).encode(), claimed.lower().encode("utf-8", "replace"))
+
+
+class Parcel:
+    """A publication made ready for sending: what does not depend on the subscriber is worked out once."""
+
+    __slots__ = ("_base", "_changes_for", "accepted_at", "body", "changes", "id", "topic")
+
+    def __init__(self, publication: Publication, hub_url: str, changes_for: frozenset[Dialect]) -> None:
+        self.id = publication.id
+        self.topic = publication.topic
+        self.accepted_at = publication.accepted_at
+        self.body = publication.content.body
+        self.changes = publication.content.changes
+        self._changes_for = changes_for
+        self._base = [
+            header_line("Content-Type", publication.content.content_type),
+            header_line("Link", f'<{hub_url}>; rel="hub", <{publication.self_url}>; rel="self"'),
+            b"Expect:",  # no waiting for a 100 before the body
+            b"Accept:",
+        ]
+
+    @property
+    def size(self) -> int:
+        return len(self.body) + len(self.changes or b"")
+
+    def for_subscriber(self, subscription: Subscription) -> tuple[list[bytes], bytes]:
+        """Header lines and body. Signed over exactly the bytes that are sent; unsigned when there is no secret."""
+        body = self.body
+        if self.changes is not None and subscription.dialect in self._changes_for:
+            body = self.changes
+        if not subscription.secret:
+            return self._base, body
+        signed = signature(subscription.secret, subscription.signature, body)
+        return [*self._base, b"X-Hub-Signature: " + signed.encode()], body

@@ -1,0 +1,33 @@
+"""Why a request to somebody else's server came to nothing, in words for the person who reads the history."""
+
+
+class OutboundError(Exception):
+    """The request got no usable answer. `reason` is one sentence without secrets, fit to be shown."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class UrlRefusedError(OutboundError):
+    """The URL itself is against the policy: nothing was resolved or connected."""
+
+
+class AddressRefusedError(OutboundError):
+    """The name resolved to addresses this hub does not connect to."""
+
+
+class ResponseTooLargeError(OutboundError):
+    """The answer was longer than the caller allows; the connection was cut."""
+
+
+class OutboundTimeoutError(OutboundError):
+    """No complete answer in the time allowed."""
+
+
+class ClientClosedError(OutboundError):
+    """The client was closed before the request was finished."""
+
+
+class ClientBusyError(OutboundError):
+    """More requests are under way than the configured bound."""
