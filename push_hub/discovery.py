@@ -26,7 +26,7 @@ HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
 
 
 class LinkHeaders(Protocol):
-    def getall(self, key: str, default: list[str], /) -> Sequence[str]: ...
+    def get_all(self, name: str, /) -> Sequence[str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def is_xml(content_type: str) -> bool:
 
 def discover(headers: LinkHeaders, content_type: str, body: bytes, base: str = "") -> Links:
     """The hub and self links of a response that was read from `base`."""
-    from_headers = list(_header_links(headers.getall("Link", [])))
+    from_headers = list(_header_links(headers.get_all("Link")))
     hubs, self_url = _choose(from_headers, base)
     if hubs and self_url:
         return Links(hubs, self_url)

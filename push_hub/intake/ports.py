@@ -1,20 +1,17 @@
 """Where the intake meets the rest of the hub: who fetches for it, and who takes what it found."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
-
-from multidict import CIMultiDict, CIMultiDictProxy
 
 from push_hub.model import Content, Publication
 
 
 class HeaderLookup(Protocol):
-    """Response headers: names in any case, several values of one name kept apart. aiohttp's multidicts fit."""
+    """Response headers: names in any case, several values of one name kept apart."""
 
-    def get(self, key: str, /) -> str | None: ...
+    def get(self, name: str, /) -> str | None: ...
 
-    def getall(self, key: str, default: list[str], /) -> Sequence[str]: ...
+    def get_all(self, name: str, /) -> Sequence[str]: ...
 
 
 class Response(Protocol):
@@ -28,13 +25,6 @@ class Response(Protocol):
 
     @property
     def body(self) -> bytes: ...
-
-
-@dataclass(frozen=True, slots=True)
-class FetchResponse:
-    status: int
-    headers: CIMultiDictProxy[str] = field(default_factory=lambda: CIMultiDictProxy(CIMultiDict()))
-    body: bytes = b""
 
 
 class FetchError(Exception):

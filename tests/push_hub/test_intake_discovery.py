@@ -2,16 +2,16 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from multidict import CIMultiDict
 
 from push_hub.discovery import Links, discover
 from tests.push_hub.feeds import Item, atom
+from tests.push_hub.fetcher import Headers
 
 SELF, HUB = "http://example.org/feed", "https://hub.example.org/"
 
 
 def found(body: str | bytes = b"", kind: str = "", *links: str, base: str = "http://example.org/x") -> Links:
-    headers = CIMultiDict([("Link", value) for value in links])
+    headers = Headers([("Link", value) for value in links])
     return discover(headers, kind, body.encode() if isinstance(body, str) else body, base)
 
 
