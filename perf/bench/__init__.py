@@ -6,6 +6,7 @@ from typing import cast
 from perf.bench.family import Benchmark
 
 BENCHMARKS: dict[str, str] = {
+    "fanout": "deliver publications to many callbacks: the hub, bare pycurl, bare aiohttp",
     "matching": "find a topic among many: list, Bloom filter, registry, dict",
 }
 

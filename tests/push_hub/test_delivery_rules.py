@@ -1,0 +1,250 @@
+"""Retry schedule, breaker, signatures, and the queue against a model that crashes at random."""
+
+import hmac
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from push_hub.delivery.breaker import Breaker, BreakerConfig
+from push_hub.delivery.config import DeliveryConfig, QueueLimits
+from push_hub.delivery.queue import FAR, Batch, DeliveryQueue, Job
+from push_hub.delivery.schedule import RetrySchedule
+from push_hub.delivery.signing import Parcel, signature, signature_matches
+from push_hub.model import Content, Dialect, Publication, SignatureMethod, Subscription
+
+
+@given(
+    st.builds(
+        RetrySchedule,
+        first=st.floats(0.01, 60),
+        factor=st.floats(1, 10),
+        longest=st.floats(1, 7200),
+        longest_asked=st.floats(0, 20_000),
+        attempts=st.integers(1, 50),
+        max_age=st.floats(1, 1e6),
+    ),
+    st.integers(1, 10_000),
+    st.floats(0, 1e6),
+    st.floats(-10, 1e9),
+    st.randoms(use_true_random=False),
+)
+def test_a_next_try_is_later_bounded_and_ends(
+    schedule: RetrySchedule, attempts: int, age: float, asked: float, rng: random.Random
+) -> None:
+    now = 1e9
+    when = schedule.next_try(attempts, now - age, now, asked, rng)
+    if attempts >= schedule.attempts or now - (now - age) >= schedule.max_age:
+        assert when is None
+        return
+    assert when is not None
+    assert now < when <= now + max(schedule.longest, schedule.longest_asked) + 1e-6
+    assert when >= now + min(max(asked, 0.0), schedule.longest_asked) - 1e-6
+
+
+@given(st.lists(st.tuples(st.booleans(), st.floats(0, 30)), max_size=200))
+def test_an_open_breaker_lets_one_probe_through_after_its_cooldown(steps: list[tuple[bool, float]]) -> None:
+    config = BreakerConfig(failures=3, cooldown=10, longest_cooldown=40)
+    breaker = Breaker(config)
+    now, run = 0.0, 0
+    for succeeds, wait in steps:
+        now += wait
+        was_closed = breaker.is_closed
+        admitted = breaker.admits(now)
+        assert was_closed == (run < 3)
+        assert admitted == (was_closed or now >= breaker.reopens_at)
+        if not admitted:
+            continue
+        if not was_closed:
+            assert not breaker.admits(now), "only one probe at a time"
+        if succeeds:
+            breaker.succeeded()
+            run = 0
+        else:
+            breaker.failed(now)
+            run += 1
+            if run >= 3:
+                assert now + config.cooldown <= breaker.reopens_at <= now + config.longest_cooldown
+
+
+@given(st.binary(min_size=1, max_size=199), st.sampled_from(SignatureMethod), st.binary(max_size=3000))
+def test_a_signature_is_the_hmac_of_the_body(secret: bytes, method: SignatureMethod, body: bytes) -> None:
+    signed = signature(secret, method, body)
+    assert signed == f"{method.value}={hmac.new(secret, body, method.value).hexdigest()}"
+    assert signature_matches(secret, method, body, signed)
+    assert not signature_matches(secret, method, body + b"x", signed)
+
+
+class Disk:
+    """What would be on disk: batches applied whole, in order, as the log applies them."""
+
+    def __init__(self) -> None:
+        self.fanouts: dict[int, int] = {}
+        self.rows: dict[tuple[int, int], float] = {}
+        self.dead: set[tuple[int, int]] = set()
+
+    def apply(self, batch: Batch, now: float) -> None:
+        for row in batch.rows:
+            self.rows[row.subscription, row.publication] = row.next_try_at
+        for key in batch.settled:
+            self.rows.pop(key, None)
+        for subscription in {key[0] for key in batch.settled}:
+            first = min((key for key in self.rows if key[0] == subscription), default=None)
+            if first is not None and self.rows[first] >= FAR:
+                self.rows[first] = now
+        for subscription, publication in batch.behind:
+            earlier = any(s == subscription and p < publication for s, p in self.rows)
+            self.rows.setdefault((subscription, publication), FAR if earlier else now)
+        self.dead.update((letter.subscription.id, letter.publication) for letter in batch.dead)
+        self.fanouts.update(batch.positions)
+        for publication in batch.finished:
+            self.fanouts.pop(publication, None)
+
+
+class World:
+    """Publications of two topics to subscribers on a few hosts, with a process that may die at any step."""
+
+    def __init__(self, subscribers: int, publications: int, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.now = 1000.0
+        self.config = DeliveryConfig(
+            "http://hub/",
+            QueueLimits(chunk=8, page=3, in_flight=4, slow_in_flight=3, per_host=2, slow_after=1.0, timeout=5.0),
+            RetrySchedule(first=1, factor=2, longest=8, attempts=1000, max_age=1e12),
+            BreakerConfig(failures=3, cooldown=2, longest_cooldown=8),
+        )
+        self.subscriptions = [
+            Subscription(n + 1, f"t{n % 2}", f"http://h{n % 3}/{n}", None, SignatureMethod.SHA1, Dialect.WEBSUB, 1e15)
+            for n in range(subscribers)
+        ]
+        self.topics = {n + 1: f"t{self.rng.randrange(2)}" for n in range(publications)}
+        self.disk = Disk()
+        self.disk.fanouts = dict.fromkeys(self.topics, 0)
+        self.received: dict[int, list[int]] = defaultdict(list)
+        self.crashes = 0
+        self.repeats = 0
+        self.start()
+
+    def parcel(self, publication: int) -> Parcel:
+        topic = self.topics[publication]
+        return Parcel(Publication(publication, topic, topic, Content("t/p", b""), 0.0), "http://hub/", frozenset())
+
+    def page(self, topic: str, after: int) -> Sequence[Subscription]:
+        return [s for s in self.subscriptions if s.topic == topic and s.id > after][: self.config.limits.page]
+
+    def start(self) -> None:
+        self.queue = DeliveryQueue(self.config, self.rng)
+        self.queue.restore_pending(self.disk.rows)
+        for publication, position in sorted(self.disk.fanouts.items()):
+            self.queue.add_walk(publication, self.topics[publication], position)
+        self.flying: list[Job] = []
+        self.saving: Batch | None = None
+
+    def crash(self) -> None:
+        self.crashes += 1
+        self.start()
+
+    def step(self, failing: float) -> None:
+        queue, rng = self.queue, self.rng
+        self.now += rng.random()
+        for job in queue.tick(self.now):
+            self.flying.remove(job)
+            queue.failed(job, "cut", self.now, retry_after=0, host_failed=True, final=False)
+        due = [key for key, when in sorted(self.disk.rows.items(), key=lambda item: item[1]) if when <= self.now]
+        for key in [*queue.unparked(), *due]:
+            if key in queue.active or key not in self.disk.rows or not queue.is_first_owed(key):
+                continue
+            if queue.room_for_retries() and not queue.add_retry(self.subscriptions[key[0] - 1], self.parcel(key[1]), 1):
+                queue.put_off(key, 1, self.now + 1, "busy")
+        while (walk := queue.wants_page()) is not None:
+            walk.parcel = walk.parcel or self.parcel(walk.publication)
+            queue.add_page(walk, self.page(walk.topic, walk.position), self.now)
+        while (job := queue.take(self.now)) is not None:
+            self.flying.append(job)
+        limits = self.config.limits
+        assert queue.reserved <= limits.chunk
+        assert queue.in_flight <= limits.in_flight
+        per_host: dict[str, int] = defaultdict(int)
+        for job in self.flying:
+            per_host[job.host.name] += 1
+        assert all(count <= limits.per_host for count in per_host.values())
+        rng.shuffle(self.flying)
+        for _ in range(rng.randrange(len(self.flying) + 1)):
+            job = self.flying.pop()
+            if rng.random() < failing:
+                queue.failed(job, "no", self.now, retry_after=0, host_failed=rng.random() < 0.5, final=False)
+            else:
+                self.receive(job)
+                queue.delivered(job)
+        if self.saving is None:
+            self.saving = queue.take_batch()
+        elif rng.random() < 0.7:
+            self.disk.apply(self.saving, self.now)
+            queue.saved(self.saving)
+            self.saving = None
+
+    def receive(self, job: Job) -> None:
+        seen = self.received[job.subscription.id]
+        if job.parcel.id in seen:
+            self.repeats += 1
+        else:
+            assert not seen or job.parcel.id > seen[-1], "a later publication came before an earlier one"
+            seen.append(job.parcel.id)
+
+    @property
+    def quiet(self) -> bool:
+        return not (self.disk.fanouts or self.disk.rows or self.flying)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 25),
+    st.integers(1, 6),
+    st.integers(0, 2**32),
+    st.floats(0, 0.7),
+    st.lists(st.integers(1, 60), max_size=6),
+)
+def test_nothing_is_lost_or_out_of_order_and_a_crash_repeats_at_most_a_chunk(
+    subscribers: int, publications: int, seed: int, failing: float, crash_after: list[int]
+) -> None:
+    world = World(subscribers, publications, seed)
+    for steps in crash_after:
+        for _ in range(steps):
+            world.step(failing)
+        world.crash()
+    for _ in range(5000):
+        world.step(failing)
+        if world.quiet:
+            break
+    assert world.quiet, "the queue came to a standstill"
+    assert world.repeats <= world.crashes * world.config.limits.chunk
+    for subscription in world.subscriptions:
+        owed = [number for number, topic in sorted(world.topics.items()) if topic == subscription.topic]
+        assert world.received[subscription.id] == owed
+
+
+def test_topics_take_turns() -> None:
+    """A topic with few subscribers does not wait for the end of one with many."""
+    config = DeliveryConfig("http://hub/", QueueLimits(chunk=8, page=4, in_flight=4))
+    queue = DeliveryQueue(config, random.Random(1))
+    many = [
+        Subscription(n, "a", f"http://h{n}/", None, SignatureMethod.SHA1, Dialect.WEBSUB, 1e15) for n in range(1, 400)
+    ]
+    few = [Subscription(1000, "b", "http://hb/", None, SignatureMethod.SHA1, Dialect.WEBSUB, 1e15)]
+    queue.add_walk(1, "a", 0)
+    queue.add_walk(2, "b", 0)
+    order: list[int] = []
+    while not order or order[-1] != 1000:
+        while (walk := queue.wants_page()) is not None:
+            people = many if walk.topic == "a" else few
+            walk.parcel = Parcel(
+                Publication(walk.publication, walk.topic, "s", Content("t/p", b""), 0.0), "http://hub/", frozenset()
+            )
+            queue.add_page(walk, [s for s in people if s.id > walk.position][:4], 0.0)
+        while (job := queue.take(0.0)) is not None:
+            order.append(job.subscription.id)
+            queue.delivered(job)
+        queue.saved(queue.take_batch())
+    assert len(order) <= 9
