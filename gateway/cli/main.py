@@ -24,6 +24,7 @@ from gateway.cli.errors import CommandError
 
 COMMANDS: dict[str, str] = {
     "bench": "run a benchmark and print its table and bars",
+    "hub": "run the WebSub hub alone",
     "id": "show the PSIRP identifiers of topic URLs",
 }
 
