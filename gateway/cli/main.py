@@ -27,6 +27,7 @@ COMMANDS: dict[str, str] = {
     "capture": "write the PSIRP frames of an interface to a capture file",
     "dissect": "show the PSIRP frames of a capture file",
     "fuzz": "feed mutated frames to the parsers and count what they say",
+    "hub": "run the WebSub hub alone",
     "id": "show the PSIRP identifiers of topic URLs",
 }
 

@@ -1,0 +1,96 @@
+"""`psph hub`: run the WebSub/PuSH hub alone."""
+
+import argparse
+import asyncio
+import signal
+from pathlib import Path
+
+import uvloop
+
+from gateway.cli.errors import CommandError
+from push_hub.diagnostics import DiagnosticsConfig
+from push_hub.hub import Hub, HubConfig
+from push_hub.server import ServerConfig
+from storage import StorageError
+
+MAX_PORT = 65_535
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Run a hub for WebSub and PubSubHubbub 0.4 and 0.3. Its endpoint is `/`; open it in a browser for help.\n"
+        "Everything it acknowledges is on disk in DIR. SIGTERM stops it gracefully."
+    )
+    parser.epilog = (
+        "examples:\n"
+        "  psph hub --port 8080 --data var/hub\n"
+        "  psph hub --port 8080 --data var/hub --public-url https://hub.example/\n"
+        "  psph hub --port 8080 --data /tmp/hub --allow-private     try it with callbacks on this machine"
+    )
+    parser.add_argument("--port", type=int, required=True, metavar="P", help="port to listen on (0: a free one)")
+    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="where the hub keeps its store")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    parser.add_argument("--public-url", metavar="URL", help="what subscribers are told is the hub's address")
+    parser.add_argument(
+        "--allow-private",
+        action="store_true",
+        help="let callbacks and topics be on loopback and private addresses (link-local and metadata: never)",
+    )
+    parser.add_argument(
+        "--operator-token-file", type=Path, metavar="FILE", help="a token in this file opens /diagnostics"
+    )
+    parser.add_argument(
+        "--publisher-token-file",
+        type=Path,
+        metavar="FILE",
+        help="publishers with a token of this file (one a line) may bring content along",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    if not 0 <= args.port <= MAX_PORT:
+        raise CommandError(f"--port {args.port}: expected 0 to {MAX_PORT}")
+    operator = _tokens(args.operator_token_file, "--operator-token-file")
+    config = HubConfig(
+        data=args.data,
+        host=args.host,
+        port=args.port,
+        public_url=args.public_url,
+        allow_private=args.allow_private,
+        server=ServerConfig(publisher_tokens=_tokens(args.publisher_token_file, "--publisher-token-file")),
+        diagnostics=DiagnosticsConfig(operator_token=operator[0] if operator else None),
+    )
+    try:
+        uvloop.run(_serve(config))
+    except StorageError as error:
+        raise CommandError(str(error)) from error
+    except OSError as error:
+        raise CommandError(f"cannot listen on {args.host} port {args.port}, or use {args.data}: {error}") from error
+    return 0
+
+
+async def _serve(config: HubConfig) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    hub = Hub(config)
+    await hub.start()
+    try:
+        print(f"hub at {hub.url}", flush=True)
+        await stop.wait()
+    finally:
+        await hub.stop()
+
+
+def _tokens(path: Path | None, option: str) -> tuple[str, ...]:
+    if path is None:
+        return ()
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(f"{option}: cannot read {path}: {error}") from error
+    tokens = tuple(line.strip() for line in lines if line.strip())
+    if not tokens:
+        raise CommandError(f"{option}: {path} holds no token")
+    return tokens

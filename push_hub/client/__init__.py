@@ -1,0 +1,22 @@
+"""The other side of the hub: discover, subscribe, receive, renew, publish."""
+
+from push_hub.client.callbacks import Delivery, callback_app
+from push_hub.client.requests import ClientError, Discovered, discover_topic, publish, send_request
+from push_hub.client.subscriber import Subscriber, SubscriberConfig
+from push_hub.client.wishes import MIGRATIONS, State, Wish, WishStore
+
+__all__ = [
+    "MIGRATIONS",
+    "ClientError",
+    "Delivery",
+    "Discovered",
+    "State",
+    "Subscriber",
+    "SubscriberConfig",
+    "Wish",
+    "WishStore",
+    "callback_app",
+    "discover_topic",
+    "publish",
+    "send_request",
+]

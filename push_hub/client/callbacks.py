@@ -1,0 +1,80 @@
+"""The callback side of a subscriber, as an aiohttp application to mount anywhere: `PREFIX/TOKEN`."""
+
+import asyncio
+import hashlib
+import hmac
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from push_hub.client.wishes import State, Wish, WishStore, denied, takes_deliveries, verified
+
+MAX_BODY = 8 * 1024 * 1024
+_CHALLENGE = re.compile(r"[+\-./0-9=A-Z_a-z]{1,1024}")
+_METHODS = {"sha1": hashlib.sha1, "sha256": hashlib.sha256, "sha384": hashlib.sha384, "sha512": hashlib.sha512}
+_SAFE = {"X-Content-Type-Options": "nosniff"}
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What a hub brought for a wish, signature checked."""
+
+    topic: str
+    content_type: str
+    body: bytes
+
+
+def signature_fits(header: str | None, secret: bytes, body: bytes) -> bool:
+    """S10, S11. Unsigned is as bad as wrongly signed; the comparison takes the same time for both."""
+    method, _, claimed = (header or "").strip().partition("=")
+    digest = _METHODS.get(method.lower())
+    if digest is None:
+        return False
+    return hmac.compare_digest(hmac.new(secret, body, digest).hexdigest().encode(), claimed.lower().encode())
+
+
+def callback_app(
+    wishes: WishStore, receive: Callable[[Delivery], Awaitable[None]], clock: Callable[[], float]
+) -> web.Application:
+    """Answers intent checks and takes deliveries. `receive` should be quick: the hub waits for it."""
+
+    def wish_of(request: web.Request) -> Wish:
+        wish = wishes.by_token(request.match_info["token"])
+        if wish is None:
+            raise web.HTTPNotFound(text="no such subscription\n", headers=_SAFE)
+        return wish
+
+    async def intent(request: web.Request) -> web.Response:
+        wish = wish_of(request)
+        mode, topic = request.query.get("hub.mode", ""), request.query.get("hub.topic", "")
+        if mode == "denied":
+            after = denied(wish, topic, request.query.get("hub.reason", "no reason given"))
+            if after is None:
+                raise web.HTTPNotFound(text="nothing of that kind to deny\n", headers=_SAFE)
+            await asyncio.wrap_future(wishes.save(after))
+            return web.Response(text="", headers=_SAFE)
+        challenge = request.query.get("hub.challenge", "")
+        after = verified(wish, mode, topic, request.query.get("hub.lease_seconds"), clock())
+        if after is None or _CHALLENGE.fullmatch(challenge) is None:
+            raise web.HTTPNotFound(text="nothing of that kind was asked for\n", headers=_SAFE)
+        await asyncio.wrap_future(wishes.save(after))
+        return web.Response(text=challenge, content_type="text/plain", headers=_SAFE)
+
+    async def delivery(request: web.Request) -> web.Response:
+        wish = wish_of(request)
+        if wish.state in (State.GONE, State.DENIED):
+            raise web.HTTPGone(text="this subscription has ended\n", headers=_SAFE)
+        body = await request.read()
+        if not takes_deliveries(wish, clock()):
+            raise web.HTTPNotFound(text="this subscription is not active\n", headers=_SAFE)
+        if wish.secret is None or signature_fits(request.headers.get("X-Hub-Signature"), wish.secret, body):
+            await receive(Delivery(wish.topic, request.headers.get("Content-Type", ""), body))
+        # A bad signature gets the same answer: who guesses secrets learns nothing.
+        return web.Response(status=202, headers=_SAFE)
+
+    app = web.Application(client_max_size=MAX_BODY)
+    app.router.add_get("/{token}", intent)
+    app.router.add_post("/{token}", delivery)
+    return app

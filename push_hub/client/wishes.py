@@ -1,0 +1,168 @@
+"""What a subscriber wants and has: one wish for each subscription, its states, and the table that keeps it.
+
+    ASKED   --verified subscribe-->   ACTIVE  --renewal due-->  ASKED (with its lease still running)
+    ASKED   --denied-->  DENIED       ACTIVE  --unsubscribe-->  LEAVING  --verified unsubscribe-->  GONE
+
+The functions take the time as an argument and do no I/O; `WishStore` writes what they return.
+"""
+
+import secrets
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from storage import Database, Migration, Row, Transaction
+
+MIGRATIONS = [
+    Migration(
+        "push_hub.client",
+        1,
+        [
+            """CREATE TABLE wishes (
+                token       TEXT PRIMARY KEY,
+                topic       TEXT NOT NULL,
+                hub         TEXT NOT NULL,
+                secret      BLOB,
+                state       TEXT NOT NULL,
+                lease_until REAL NOT NULL,
+                renew_at    REAL NOT NULL,
+                attempts    INTEGER NOT NULL,
+                reason      TEXT NOT NULL,
+                UNIQUE (topic, hub)
+            ) WITHOUT ROWID""",
+            "CREATE INDEX wishes_by_renewal ON wishes (renew_at)",
+        ],
+    ),
+]
+
+RENEW_AT_FRACTION = 0.8
+"""Renew when this much of the lease has passed: leaves a fifth of it for retries."""
+MAX_LEASE = 366 * 86_400
+ASK_AGAIN_BASE = 60.0
+ASK_AGAIN_CAP = 6 * 3600.0
+TOKEN_BYTES = 24
+SECRET_BYTES = 32
+
+
+class State(StrEnum):
+    ASKED = "asked"
+    ACTIVE = "active"
+    LEAVING = "leaving"
+    DENIED = "denied"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """`token` is the unguessable end of the callback's path; `reason` the last thing that happened, in words."""
+
+    token: str
+    topic: str
+    hub: str
+    secret: bytes | None
+    state: State
+    lease_until: float = 0.0
+    renew_at: float = 0.0
+    attempts: int = 0
+    reason: str = ""
+
+
+def new_wish(topic: str, hub: str, now: float) -> Wish:
+    """S3, S4: callback and secret are random and its own; the secret only travels over https."""
+    secret = secrets.token_hex(SECRET_BYTES).encode() if hub.lower().startswith("https:") else None
+    return Wish(secrets.token_urlsafe(TOKEN_BYTES), topic, hub, secret, State.ASKED, renew_at=now + ASK_AGAIN_BASE)
+
+
+def asked(wish: Wish, now: float, reason: str) -> Wish:
+    """A request went out (or failed): when no verification comes, ask again, ever less often."""
+    attempts = wish.attempts + 1
+    delay = min(ASK_AGAIN_CAP, ASK_AGAIN_BASE * 2.0 ** min(attempts - 1, 30))
+    return replace(wish, attempts=attempts, renew_at=now + delay, reason=reason)
+
+
+def verified(wish: Wish, mode: str, topic: str, lease_seconds: str | None, now: float) -> Wish | None:
+    """S5, S7: the wish after this intent check, or None when nothing like it is wanted."""
+    if topic != wish.topic:
+        return None
+    if mode == "unsubscribe" and wish.state is State.LEAVING:
+        return replace(wish, state=State.GONE, lease_until=now, renew_at=now, reason="unsubscribed")
+    if mode != "subscribe" or wish.state not in (State.ASKED, State.ACTIVE):
+        return None
+    if (
+        lease_seconds is None
+        or not (lease_seconds.isascii() and lease_seconds.isdigit())
+        or not int(lease_seconds[:10])
+    ):
+        return None
+    lease = min(int(lease_seconds[:10]), MAX_LEASE)
+    return replace(
+        wish,
+        state=State.ACTIVE,
+        lease_until=now + lease,
+        renew_at=now + lease * RENEW_AT_FRACTION,
+        attempts=0,
+        reason=f"verified, for {lease} seconds",
+    )
+
+
+def denied(wish: Wish, topic: str, reason: str) -> Wish | None:
+    """S8: the subscription is gone; asking again later is the owner's decision."""
+    if topic != wish.topic or wish.state in (State.GONE, State.DENIED):
+        return None
+    return replace(wish, state=State.DENIED, lease_until=0.0, reason=f"denied: {reason[:200]}")
+
+
+def is_due(wish: Wish, now: float) -> bool:
+    return wish.state in (State.ASKED, State.ACTIVE, State.LEAVING) and wish.renew_at <= now
+
+
+def takes_deliveries(wish: Wish, now: float) -> bool:
+    """While a lease runs, also when it is being renewed or ended."""
+    return wish.state in (State.ASKED, State.ACTIVE, State.LEAVING) and wish.lease_until > now
+
+
+def _wish(row: Row) -> Wish:
+    token, topic, hub, secret, state, lease_until, renew_at, attempts, reason = row
+    return Wish(token, topic, hub, secret, State(state), lease_until, renew_at, attempts, reason)
+
+
+class WishStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def save(self, wish: Wish) -> Future[None]:
+        row = (
+            wish.token,
+            wish.topic,
+            wish.hub,
+            wish.secret,
+            str(wish.state),
+            wish.lease_until,
+            wish.renew_at,
+            wish.attempts,
+            wish.reason,
+        )
+
+        def work(tx: Transaction) -> None:
+            tx.execute("INSERT OR REPLACE INTO wishes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+        return self._database.write(work)
+
+    def by_token(self, token: str) -> Wish | None:
+        return self._one("SELECT * FROM wishes WHERE token = ?", (token,))
+
+    def by_topic(self, topic: str, hub: str) -> Wish | None:
+        return self._one("SELECT * FROM wishes WHERE topic = ? AND hub = ?", (topic, hub))
+
+    def due(self, now: float, limit: int) -> list[Wish]:
+        rows = self._database.read(
+            "SELECT * FROM wishes WHERE renew_at <= ? AND state IN ('asked', 'active', 'leaving') "
+            "ORDER BY renew_at LIMIT ?",
+            (now, limit),
+        )
+        return [_wish(row) for row in rows]
+
+    def _one(self, sql: str, parameters: Sequence[str]) -> Wish | None:
+        rows = self._database.read(sql, parameters)
+        return _wish(rows[0]) if rows else None

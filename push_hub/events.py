@@ -1,0 +1,71 @@
+"""What happened in the hub's protocol part: small, past tense, for whoever observes. Cheap when nobody does."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRefused:
+    status: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class LimitReached:
+    """A bound bit; `name` is the configuration field."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class IntentConfirmed:
+    mode: str
+    topic: str
+    callback: str
+
+
+@dataclass(frozen=True, slots=True)
+class IntentRetried:
+    topic: str
+    callback: str
+    reason: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class IntentFailed:
+    mode: str
+    topic: str
+    callback: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionEnded:
+    topic: str
+    callback: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PingAccepted:
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryChanged:
+    healthy: bool
+    reason: str
+
+
+HubEvent = (
+    RequestRefused
+    | LimitReached
+    | IntentConfirmed
+    | IntentRetried
+    | IntentFailed
+    | SubscriptionEnded
+    | PingAccepted
+    | CanaryChanged
+)
+Observer = Callable[[HubEvent], None]

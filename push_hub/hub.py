@@ -1,0 +1,288 @@
+"""The whole hub, put together: store, protocol, verifier, intake, delivery, server.
+
+    hub = Hub(HubConfig(data=Path("var"), port=8080))
+    await hub.start()
+    ...
+    await hub.stop()
+
+It runs alone. Somebody who wants more (a gateway) adds a listener, and hands publications in with `deliver`.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aiohttp import web
+
+from push_hub.delivery import ContentRefusedError, Delivery, DeliveryConfig, QueueLimits, Retention
+from push_hub.delivery import OverloadedError as DeliveryOverloadedError
+from push_hub.diagnostics import Diagnostics, DiagnosticsConfig
+from push_hub.intake import MIGRATIONS as INTAKE_TABLES
+from push_hub.intake import Intake, IntakeConfig
+from push_hub.intake import OverloadedError as IntakeOverloadedError
+from push_hub.listening import Doorkeeper, GuardedSite, open_socket
+from push_hub.model import Content, Dialect, HubListener, Publication, Subscription
+from push_hub.outbound.addresses import AddressPolicy
+from push_hub.outbound.client import ClientConfig, OutboundClient
+from push_hub.outbound.errors import OutboundError
+from push_hub.ports import GetFailedError, OverloadedError, Response, Validator
+from push_hub.protocol.numbers import Mode
+from push_hub.protocol.requests import RequestError
+from push_hub.protocol.verification import Intent
+from push_hub.schema import MIGRATIONS as HUB_TABLES
+from push_hub.server import HubServer, ServerConfig
+from push_hub.sse import StreamConfig, Streams
+from push_hub.subscriptions import DEFAULT_HISTORY_ROWS, Change, Subscriptions
+from push_hub.subscriptions import MIGRATIONS as SUBSCRIPTION_TABLES
+from push_hub.verifier import Verifier, VerifierConfig
+from storage import Database
+
+DATABASE_NAME = "hub.sqlite"
+
+
+@dataclass(frozen=True, slots=True)
+class HubConfig:
+    """Everything an operator may set. `public_url` is what subscribers are told; without it, the listening address."""
+
+    data: Path
+    host: str = "127.0.0.1"
+    port: int = 0
+    public_url: str | None = None
+    allow_private: bool = False
+    server: ServerConfig = field(default_factory=ServerConfig)
+    verifier: VerifierConfig = field(default_factory=VerifierConfig)
+    deliveries: QueueLimits = field(default_factory=QueueLimits)
+    retention: Retention = field(default_factory=Retention)
+    max_requests_out: int = 4096
+    intake: IntakeConfig = field(default_factory=IntakeConfig)
+    streams: StreamConfig = field(default_factory=StreamConfig)
+    diagnostics: DiagnosticsConfig = field(default_factory=DiagnosticsConfig)
+    history_rows: int = DEFAULT_HISTORY_ROWS
+    stop_grace: float = 5.0
+
+
+class GuardedGetter:
+    """The verifier's GETs, by the hub's one client."""
+
+    def __init__(self, client: OutboundClient) -> None:
+        self._client = client
+
+    async def get(self, url: str, *, timeout: float, max_bytes: int) -> Response:  # noqa: ASYNC109 - a bound of the port
+        try:
+            answer = await self._client.request(
+                "GET", url, headers={"Accept": "*/*"}, body=None, timeout=timeout, max_bytes=max_bytes
+            )
+        except OutboundError as error:
+            raise GetFailedError(error.reason) from error
+        return Response(answer.status, answer.body)
+
+
+class Hub:
+    def __init__(
+        self,
+        config: HubConfig,
+        *,
+        validator: Validator | None = None,
+        observer: Callable[[object], None] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._config = config
+        self._validator = validator
+        self._observer = observer
+        self._clock = clock
+        self._listeners: list[HubListener] = []
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._parts: _Parts | None = None
+
+    # -- for users of the hub
+
+    @property
+    def url(self) -> str:
+        return self._running.url
+
+    @property
+    def subscriptions(self) -> Subscriptions:
+        return self._running.subscriptions
+
+    @property
+    def delivery(self) -> Delivery:
+        return self._running.delivery
+
+    @property
+    def verifier(self) -> Verifier:
+        return self._running.verifier
+
+    def add_listener(self, listener: HubListener) -> None:
+        self._listeners.append(listener)
+
+    async def deliver(self, topic: str, self_url: str, content: Content) -> Publication:
+        """Send this state of a topic to its subscribers here. It is on disk when this returns.
+
+        Listeners are not told: whoever calls this knows, and a gateway must not hear its own echo.
+        """
+        publication = await self._accept(topic, self_url, content)
+        self._running.streams.published(topic)
+        return publication
+
+    async def deny(self, topic: str, callback: str, reason: str) -> None:
+        """End or refuse a subscription, and tell its callback."""
+        verifier = self._running.verifier
+        subscription = self._running.subscriptions.find(topic, callback, self._clock())
+        dialect = subscription.dialect if subscription is not None else Dialect.WEBSUB
+        await verifier.deny(
+            Intent(Mode.DENIED, topic, callback, dialect, self._clock(), verifier.new_nonce(), reason=reason)
+        )
+
+    # -- life
+
+    async def start(self) -> None:
+        config = self._config
+        config.data.mkdir(parents=True, exist_ok=True)
+        listening = open_socket(config.host, config.port)
+        try:
+            database = Database.open(config.data / DATABASE_NAME, [*HUB_TABLES, *SUBSCRIPTION_TABLES, *INTAKE_TABLES])
+        except BaseException:
+            listening.close()
+            raise
+        host, port = listening.getsockname()[:2]
+        own = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+        url = config.public_url or own
+        subscriptions = Subscriptions(database, history_rows=config.history_rows)
+        client = OutboundClient(
+            ClientConfig(policy=AddressPolicy(config.allow_private), max_under_way=config.max_requests_out)
+        )
+        delivery = Delivery(
+            database,
+            subscriptions,
+            client,
+            DeliveryConfig(url, limits=config.deliveries, retention=config.retention),
+            self._clock,
+            self._observer,
+            gone=self._gone,
+        )
+        verifier = Verifier(
+            subscriptions,
+            GuardedGetter(client),
+            config.verifier,
+            changed=self._changed,
+            validator=self._validator,
+            observer=self._observer,
+            clock=self._clock,
+        )
+        intake = Intake(database, client, _ListenedSink(self), config.intake, self._clock, self._observer)
+        server = HubServer(
+            config.server, verifier, _Pings(intake), health=lambda: None, observer=self._observer, clock=self._clock
+        )
+        streams = Streams(config.streams, delivery, server.gate)
+        app = server.application()
+        doorkeeper = Doorkeeper(config.server.header_timeout, config.server.max_connections, self._observer)
+        app.middlewares.append(doorkeeper.note)
+        streams.add_routes(app)
+        Diagnostics(config.diagnostics, database, subscriptions, delivery, server.gate, self._clock).add_routes(app)
+        runner = web.AppRunner(
+            app,
+            access_log=None,
+            keepalive_timeout=config.server.keepalive_timeout,
+            shutdown_timeout=config.stop_grace,
+        )
+        self._parts = _Parts(url, database, subscriptions, client, delivery, verifier, intake, streams, runner)
+        await delivery.start()
+        await verifier.start()
+        await intake.start()
+        await runner.setup()
+        await GuardedSite(runner, listening, doorkeeper).start()
+
+    async def stop(self) -> None:
+        """Take nothing new, give what is under way a moment, write down what is known."""
+        parts, self._parts = self._running, None
+        parts.streams.close()
+        await parts.runner.cleanup()
+        await parts.intake.stop()
+        await parts.verifier.stop()
+        await parts.delivery.stop()
+        await asyncio.gather(*self._leaving, return_exceptions=True)
+        await parts.client.close()
+        parts.database.close()
+
+    # -- inside
+
+    @property
+    def _running(self) -> "_Parts":
+        if self._parts is None:
+            raise RuntimeError("the hub is not running")
+        return self._parts
+
+    async def accept_from_intake(self, topic: str, self_url: str, content: Content) -> Publication:
+        publication = await self._accept(topic, self_url, content)
+        for listener in self._listeners:
+            listener.publication_accepted(publication)
+        self._running.streams.published(topic)
+        return publication
+
+    async def _accept(self, topic: str, self_url: str, content: Content) -> Publication:
+        try:
+            return await self._running.delivery.accept(topic, self_url, content)
+        except DeliveryOverloadedError as error:
+            raise OverloadedError(error.retry_after) from error
+        except ContentRefusedError as error:
+            raise RequestError(str(error)) from error
+
+    def _changed(self, change: Change) -> None:
+        for listener in self._listeners:
+            listener.subscription_changed(change.topic, change.live)
+
+    def _gone(self, subscription: Subscription) -> None:
+        task = asyncio.get_running_loop().create_task(self._remove(subscription))
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+    async def _remove(self, subscription: Subscription) -> None:
+        change = await self._running.subscriptions.remove(
+            subscription.id, "its callback answered 410 (gone)", self._clock()
+        )
+        if change is not None:
+            self._changed(change)
+
+
+class _Pings:
+    """The server's way to intake: the same refusals, in the words the server knows."""
+
+    def __init__(self, intake: Intake) -> None:
+        self._intake = intake
+
+    async def ping(self, topics: Sequence[str]) -> None:
+        try:
+            await self._intake.ping(topics)
+        except IntakeOverloadedError as error:
+            raise OverloadedError(error.retry_after, error.text) from error
+
+    async def offer(self, topic: str, content: Content, self_url: str) -> None:
+        try:
+            await self._intake.offer(topic, content, self_url)
+        except IntakeOverloadedError as error:
+            raise OverloadedError(error.retry_after, error.text) from error
+
+
+class _ListenedSink:
+    """What intake finds goes to delivery and to the listeners."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    async def accept(self, topic: str, self_url: str, content: Content) -> Publication:
+        return await self._hub.accept_from_intake(topic, self_url, content)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    url: str
+    database: Database
+    subscriptions: Subscriptions
+    client: OutboundClient
+    delivery: Delivery
+    verifier: Verifier
+    intake: Intake
+    streams: Streams
+    runner: web.AppRunner

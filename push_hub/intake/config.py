@@ -1,0 +1,35 @@
+"""The intake's bounds, in one object."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class IntakeConfig:
+    max_waiting_topics: int = 100_000
+    """Topics that may wait for their fetch; above it pings are refused with a time to come back."""
+    busy_retry_after: float = 30.0
+    max_fetches: int = 32
+    max_fetches_per_host: int = 4
+    max_body_bytes: int = 8 * 1024 * 1024
+    fetch_timeout: float = 20.0
+    max_redirects: int = 5
+    permanent_redirect_trust: float = 86_400.0
+    """How long a permanent redirect is taken without asking the old address again."""
+    max_attempts: int = 5
+    """Fetches for one ping before the intake waits for the next."""
+    retry_base: float = 5.0
+    retry_cap: float = 600.0
+    max_entries_kept: int = 5_000
+    """Entries remembered for one topic, beyond those its document holds now."""
+    max_parses: int = 2
+    """Documents taken apart at the same time, off the event loop."""
+    loose_max_bytes: int = 2 * 1024 * 1024
+    """Malformed feeds above this size are not given to the lenient parser, only passed on whole."""
+    loose_timeout: float = 10.0
+    user_agent: str = "psph-hub"
+    poll: bool = False
+    """Look by ourselves at topics that have subscribers and whose publishers do not ping."""
+    poll_min: float = 300.0
+    poll_max: float = 86_400.0
+    poll_batch: int = 500
+    poll_tick: float = 5.0

@@ -1,0 +1,47 @@
+"""What happened in the intake: small, past tense, for whoever observes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class PingsStored:
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class PingsRefused:
+    """The bound on waiting topics (or on waiting writes) bit."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFetched:
+    """`changed` says whether a publication came of it; `new_entries` is None for other things than feeds."""
+
+    topic: str
+    status: int
+    changed: bool
+    new_entries: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FetchFailed:
+    """`retry_at` is None when the intake gave up until the next ping."""
+
+    topic: str
+    reason: str
+    retry_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentRefused:
+    """Unsafe XML: nothing of it was parsed or published."""
+
+    topic: str
+    reason: str
+
+
+IntakeEvent = PingsStored | PingsRefused | TopicFetched | FetchFailed | DocumentRefused
+Observer = Callable[[IntakeEvent], None]

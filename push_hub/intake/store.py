@@ -1,0 +1,185 @@
+"""The intake's rows: pings that wait, what is known of a topic's source, which entries were seen."""
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from push_hub.intake.feeds import Entry
+from push_hub.intake.source import Validators
+from push_hub.model import Content
+from storage import Database, Migration, Transaction
+
+MIGRATIONS = [
+    Migration(
+        "push_hub.intake",
+        1,
+        [
+            """CREATE TABLE sources (
+                topic         TEXT PRIMARY KEY,
+                validated_url TEXT NOT NULL,
+                moved_to      TEXT,
+                moved_at      REAL,
+                frame_digest  BLOB
+            ) WITHOUT ROWID""",
+        ],
+    ),
+]
+
+PING_STEP = 1e-6
+"""Each ping of a topic raises `received_at` by at least this, so that a fetch can tell which pings it answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What is known of a topic before it is fetched."""
+
+    self_url: str
+    validators: Validators = field(default_factory=Validators)
+    body_digest: bytes | None = None
+    frame: bytes | None = None
+    moved_to: str | None = None
+    moved_at: float = 0.0
+    poll_every: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What one finished fetch leaves behind. None means: as it was."""
+
+    topic: str
+    self_url: str
+    outcome: str
+    fetched_at: float
+    answered: float | None
+    """Pings received up to this are done."""
+    validators: Validators | None = None
+    body_digest: bytes | None = None
+    frame: bytes | None = None
+    entries: Sequence[Entry] = ()
+    moved_to: str | None = None
+    moved_at: float | None = None
+    poll_every: float | None = None
+    poll_at: float | None = None
+
+
+class IntakeStore:
+    def __init__(self, database: Database, max_entries: int) -> None:
+        self._database = database
+        self._max_entries = max_entries
+
+    def add_pings(self, topics: Sequence[str], now: float) -> Future[int]:
+        rows = [(topic, now, PING_STEP) for topic in topics]
+        return self._database.write(
+            lambda tx: tx.execute_many(
+                "INSERT INTO pings VALUES (?, ?) ON CONFLICT (topic) DO UPDATE SET "
+                "received_at = max(excluded.received_at, received_at + ?)",
+                rows,
+            )
+        )
+
+    def pings(self, limit: int) -> list[str]:
+        rows = self._database.read("SELECT topic FROM pings ORDER BY received_at LIMIT ?", (limit,))
+        return [str(topic) for (topic,) in rows]
+
+    def pinged_until(self, topic: str) -> float | None:
+        rows = self._database.read("SELECT received_at FROM pings WHERE topic = ?", (topic,))
+        return float(rows[0][0]) if rows else None
+
+    def source(self, topic: str) -> Source:
+        rows = self._database.read(
+            "SELECT t.self_url, t.etag, t.last_modified, t.body_digest, t.poll_every, s.validated_url, s.moved_to, "
+            "s.moved_at, s.frame_digest FROM topics t LEFT JOIN sources s ON s.topic = t.url WHERE t.url = ?",
+            (topic,),
+        )
+        if not rows:
+            return Source(topic)
+        self_url, etag, modified, digest, every, url, moved_to, moved_at, frame = rows[0]
+        return Source(self_url, Validators(url or "", etag, modified), digest, frame, moved_to, moved_at or 0.0, every)
+
+    def seen(self, topic: str) -> dict[bytes, bytes]:
+        return dict(self._database.read("SELECT entry, digest FROM entries WHERE topic = ?", (topic,)))
+
+    def last_published(self, topic: str) -> tuple[str, bytes] | None:
+        rows = self._database.read(
+            "SELECT content_type, body FROM publications WHERE topic = ? ORDER BY id DESC LIMIT 1", (topic,)
+        )
+        return (rows[0][0], rows[0][1]) if rows else None
+
+    def was_published(self, topic: str, content: Content) -> bool:
+        """Is this what the newest publication of the topic says already?"""
+        return self.last_published(topic) == (content.content_type, content.body)
+
+    def subscribers(self, topic: str) -> int:
+        return int(self._database.read("SELECT count(*) FROM subscriptions WHERE topic = ?", (topic,))[0][0])
+
+    def due_polls(self, now: float, limit: int) -> list[str]:
+        rows = self._database.read(
+            "SELECT url FROM topics WHERE poll_at <= ? AND EXISTS "
+            "(SELECT 1 FROM subscriptions WHERE topic = url) ORDER BY poll_at LIMIT ?",
+            (now, limit),
+        )
+        return [str(url) for (url,) in rows]
+
+    def unknown_topics(self, limit: int) -> list[str]:
+        """Subscribed topics that were never looked at."""
+        rows = self._database.read(
+            "SELECT DISTINCT topic FROM subscriptions WHERE NOT EXISTS "
+            "(SELECT 1 FROM topics WHERE url = topic) LIMIT ?",
+            (limit,),
+        )
+        return [str(topic) for (topic,) in rows]
+
+    def finish(self, update: Update) -> Future[None]:
+        return self._database.write(lambda tx: self._finish(tx, update))
+
+    def _finish(self, tx: Transaction, update: Update) -> None:
+        new = update.validators
+        tx.execute(
+            "INSERT INTO topics (url, self_url, etag, last_modified, body_digest, fetched_at, outcome, poll_every, "
+            "poll_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (url) DO UPDATE SET "
+            "self_url = excluded.self_url, fetched_at = excluded.fetched_at, outcome = excluded.outcome, "
+            "poll_every = coalesce(excluded.poll_every, poll_every), poll_at = excluded.poll_at",
+            (
+                update.topic,
+                update.self_url,
+                new.etag if new else None,
+                new.last_modified if new else None,
+                update.body_digest,
+                update.fetched_at,
+                update.outcome,
+                update.poll_every,
+                update.poll_at,
+            ),
+        )
+        if new is not None:
+            tx.execute(
+                "UPDATE topics SET etag = ?, last_modified = ?, body_digest = ? WHERE url = ?",
+                (new.etag, new.last_modified, update.body_digest, update.topic),
+            )
+            tx.execute(
+                "INSERT INTO sources (topic, validated_url, frame_digest) VALUES (?, ?, ?) ON CONFLICT (topic) "
+                "DO UPDATE SET validated_url = excluded.validated_url, frame_digest = excluded.frame_digest",
+                (update.topic, new.url, update.frame),
+            )
+        if update.moved_at is not None:
+            tx.execute(
+                "UPDATE sources SET moved_to = ?, moved_at = ? WHERE topic = ?",
+                (update.moved_to, update.moved_at, update.topic),
+            )
+        if update.entries:
+            self._remember(tx, update)
+        if update.answered is not None:
+            tx.execute("DELETE FROM pings WHERE topic = ? AND received_at <= ?", (update.topic, update.answered))
+
+    def _remember(self, tx: Transaction, update: Update) -> None:
+        tx.execute_many(
+            "INSERT INTO entries VALUES (?, ?, ?, ?) ON CONFLICT (topic, entry) DO UPDATE SET "
+            "digest = excluded.digest, seen_at = excluded.seen_at",
+            [(update.topic, entry.key, entry.digest, update.fetched_at) for entry in update.entries],
+        )
+        # What stands in the document now has the newest time, so it is never what is forgotten.
+        tx.execute(
+            "DELETE FROM entries WHERE topic = ?1 AND seen_at < ?2 AND entry NOT IN "
+            "(SELECT entry FROM entries WHERE topic = ?1 ORDER BY seen_at DESC LIMIT ?3)",
+            (update.topic, update.fetched_at, self._max_entries + len(update.entries)),
+        )

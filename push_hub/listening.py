@@ -1,0 +1,94 @@
+"""A listening socket that does not wait for slow clients.
+
+aiohttp closes idle kept-alive connections by itself, but a connection that never finishes its first request head
+would stay for ever; here it has a deadline, and the number of connections a bound.
+"""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from push_hub.events import LimitReached, Observer
+
+BACKLOG = 1024
+
+
+class Doorkeeper:
+    """Knows which connections have not sent a whole request head yet, and cuts them off in time."""
+
+    def __init__(self, header_timeout: float, max_connections: int, observer: Observer | None = None) -> None:
+        self._header_timeout = header_timeout
+        self._max_connections = max_connections
+        self._observer = observer
+        self._silent: set[asyncio.BaseProtocol] = set()
+        self.cut = 0
+
+    @web.middleware
+    async def note(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        self._silent.discard(request.protocol)
+        return await handler(request)
+
+    def admit(self, server: web.Server) -> asyncio.BaseProtocol:
+        """The protocol of a new connection."""
+        protocol = server()
+        loop = asyncio.get_running_loop()
+        self._silent.add(protocol)
+        if len(server.connections) >= self._max_connections:
+            loop.call_soon(self._cut, protocol, "max_connections")
+        else:
+            loop.call_later(self._header_timeout, self._cut, protocol, "header_timeout")
+        return protocol
+
+    def _cut(self, protocol: web.RequestHandler, bound: str) -> None:
+        if protocol not in self._silent:
+            return
+        self._silent.discard(protocol)
+        transport = protocol.transport
+        if transport is None or transport.is_closing():
+            return
+        self.cut += 1
+        if self._observer is not None:
+            self._observer(LimitReached(bound))
+        transport.abort()
+
+
+class GuardedSite(web.BaseSite):
+    """An aiohttp site whose connections pass the doorkeeper."""
+
+    def __init__(self, runner: web.AppRunner, listening: socket.socket, doorkeeper: Doorkeeper) -> None:
+        super().__init__(runner, backlog=BACKLOG)
+        self._socket = listening
+        self._doorkeeper = doorkeeper
+
+    @property
+    def name(self) -> str:
+        host, port, *_ = self._socket.getsockname()
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    async def start(self) -> None:
+        await super().start()
+        server = self._runner.server
+        if server is None:
+            raise RuntimeError("the runner is not set up")
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: self._doorkeeper.admit(server), sock=self._socket, backlog=self._backlog
+        )
+
+
+def open_socket(host: str, port: int) -> socket.socket:
+    """Bind and listen; port 0 takes a free one. Raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(BACKLOG)
+        listening.setblocking(False)
+    except OSError:
+        listening.close()
+        raise
+    return listening

@@ -1,0 +1,38 @@
+"""The page people see when they open the hub's address in a browser."""
+
+from html import escape
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>WebSub hub</title>
+<style>body{{font:1rem/1.5 system-ui,sans-serif;max-width:44rem;margin:2rem auto;padding:0 1rem}}
+pre{{background:#8882;padding:.7rem;overflow:auto}}</style>
+</head>
+<body>
+<h1>WebSub hub</h1>
+<p>This address is a hub for <a href="https://www.w3.org/TR/websub/">WebSub</a> and PubSubHubbub 0.4 and 0.3.
+Programs use it with <code>POST</code>; this page is for you.</p>
+<h2>You publish something</h2>
+<p>Name this hub and your topic in the headers of your feed or page:</p>
+<pre>Link: &lt;{hub}&gt;; rel="hub", &lt;https://example.com/feed&gt;; rel="self"</pre>
+<p>and tell the hub when it changes (up to {max_topics} topics at once):</p>
+<pre>curl {hub} -d hub.mode=publish -d hub.url=https://example.com/feed</pre>
+<h2>You want to receive it</h2>
+<pre>curl {hub} -d hub.mode=subscribe -d hub.topic=https://example.com/feed \\
+     -d hub.callback=https://you.example/unguessable -d hub.secret=a-random-text</pre>
+<p>The hub asks your callback to confirm, then sends every change to it, signed with your secret. Without a public
+address, read the stream instead:</p>
+<pre>curl -N {hub}stream?topic=https://example.com/feed</pre>
+<h2>Nothing arrives?</h2>
+<p>The hub tells a subscriber who knows the secret what it did and why it failed: see <code>/diagnostics</code>.
+Its own state is at <a href="/health">/health</a>.</p>
+</body>
+</html>
+"""
+
+
+def hub_page(hub_url: str, *, max_topics: int) -> str:
+    return _PAGE.format(hub=escape(hub_url), max_topics=max_topics)

@@ -1,0 +1,63 @@
+"""What the protocol and the server need of the hub's other parts, and nothing more of them than that."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from push_hub.model import Content, Publication
+
+
+class OverloadedError(Exception):
+    """The hub cannot take this now; the sender should come back after `retry_after` seconds."""
+
+    def __init__(self, retry_after: float, text: str = "the hub is busy") -> None:
+        super().__init__(text)
+        self.retry_after = retry_after
+        self.text = text
+
+
+class GetFailedError(Exception):
+    """A GET that brought no answer at all; `reason` says why in words."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    status: int
+    body: bytes
+
+
+class Getter(Protocol):
+    """Guarded GETs: never follows a redirect, refuses addresses the guard refuses."""
+
+    async def get(self, url: str, *, timeout: float, max_bytes: int) -> Response:  # noqa: ASYNC109 - a bound of the port
+        """Raises `GetFailedError`."""
+
+
+class PingTaker(Protocol):
+    """Where pings go. A call returns once what it was given is on disk."""
+
+    async def ping(self, topics: Sequence[str]) -> None:
+        """Raises `OverloadedError`."""
+
+    async def offer(self, topic: str, content: Content, self_url: str) -> None:
+        """Content that an allowed publisher brought along. Raises `OverloadedError`."""
+
+
+class PublicationLog(Protocol):
+    """Reading back what was published."""
+
+    def after(self, topic: str, after_id: int, limit: int) -> Sequence[Publication]:
+        """Publications of a topic with an id above `after_id`, oldest first."""
+
+    def newest_id(self, topic: str) -> int: ...
+
+
+class Validator(Protocol):
+    """The operator's policy on who may subscribe to what."""
+
+    async def refusal(self, topic: str, callback: str) -> str | None:
+        """Why this subscription is denied, or None."""

@@ -1,0 +1,292 @@
+"""The hub on HTTP: one endpoint for subscribing and publishing, a page for people, health.
+
+Nothing a stranger sends is waited for longer, read further or remembered more than the configuration says. A
+request is acknowledged only after what it asks for is on disk; what cannot be taken now is refused with
+`Retry-After`, never dropped.
+"""
+
+import asyncio
+import hmac
+import math
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from ipaddress import IPv6Address, ip_address
+
+from aiohttp import hdrs, web
+
+from push_hub.events import HubEvent, LimitReached, Observer, PingAccepted, RequestRefused
+from push_hub.limits import Limiter, Rate
+from push_hub.model import Content
+from push_hub.pages import hub_page
+from push_hub.ports import OverloadedError, PingTaker
+from push_hub.protocol.numbers import Mode
+from push_hub.protocol.requests import (
+    PublishRequest,
+    RequestError,
+    Rules,
+    SubscribeRequest,
+    UnsubscribeRequest,
+    parse_request,
+)
+from push_hub.protocol.urls import UrlError, host_of, normalised
+from push_hub.protocol.verification import intent_of
+from push_hub.verifier import Verifier
+from storage import StorageError
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+ALLOWED = "GET, HEAD, OPTIONS, POST"
+CORS_MAX_AGE = "86400"
+IPV6_CLIENT_BITS = 64
+HTTP_CONFLICT = 409
+MAX_RETRY_AFTER = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """Every bound of the HTTP surface. Rates are per second with a burst."""
+
+    max_body: int = 64 * 1024
+    max_fat_ping: int = 4 * 1024 * 1024
+    body_timeout: float = 10.0
+    header_timeout: float = 10.0
+    keepalive_timeout: float = 30.0
+    max_connections: int = 20_000
+    per_client: Rate = field(default_factory=lambda: Rate(200, 2_000))
+    per_callback_host: Rate = field(default_factory=lambda: Rate(200, 5_000))
+    per_topic: Rate = field(default_factory=lambda: Rate(20, 200))
+    max_limiter_keys: int = 50_000
+    storage_retry_after: float = 5.0
+    rules: Rules = field(default_factory=Rules)
+    trusted_proxies: frozenset[str] = frozenset()
+    publisher_tokens: tuple[str, ...] = ()
+    moved_to: str | None = None
+
+
+class Gate:
+    """Counts what each client, callback host and topic asks for, and says when it is too much."""
+
+    def __init__(self, config: ServerConfig, clock: Callable[[], float], observer: Observer | None) -> None:
+        self._config = config
+        self._clock = clock
+        self._observer = observer
+        self._clients = Limiter(config.per_client, config.max_limiter_keys)
+        self._hosts = Limiter(config.per_callback_host, config.max_limiter_keys)
+        self._topics = Limiter(config.per_topic, config.max_limiter_keys)
+
+    def client(self, request: web.Request) -> None:
+        self._take(self._clients, self.client_key(request), "per_client", "you send too many requests")
+
+    def callback(self, url: str) -> None:
+        self._take(self._hosts, host_of(url), "per_callback_host", "too many requests for this callback's host")
+
+    def topic(self, url: str) -> None:
+        self._take(self._topics, url, "per_topic", "this topic is pinged too often")
+
+    def client_key(self, request: web.Request) -> str:
+        """Whom a request counts against: the address, or for IPv6 the network somebody has to themselves."""
+        address = request.remote or ""
+        if address in self._config.trusted_proxies:
+            address = request.headers.get("X-Forwarded-For", address).rpartition(",")[2].strip()
+        try:
+            parsed = ip_address(address)
+        except ValueError:
+            return address[:64]
+        if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is None:
+            return f"{int(parsed) >> (128 - IPV6_CLIENT_BITS):x}/64"
+        return address
+
+    def _take(self, limiter: Limiter, key: str, name: str, text: str) -> None:
+        wait = limiter.take(key, self._clock())
+        if wait > 0:
+            if self._observer is not None:
+                self._observer(LimitReached(name))
+            raise TooManyError(wait, f"{text}: try again later")
+
+
+class TooManyError(Exception):
+    """Somebody asks more than their share (429), which is not the same as the hub being full (503)."""
+
+    def __init__(self, retry_after: float, text: str) -> None:
+        super().__init__(text)
+        self.retry_after = retry_after
+        self.text = text
+
+
+class HubServer:
+    """The handlers. `application` makes the aiohttp application; others may add their routes to it."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        verifier: Verifier,
+        pings: PingTaker,
+        *,
+        health: Callable[[], str | None],
+        observer: Observer | None = None,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._config = config
+        self._verifier = verifier
+        self._pings = pings
+        self._health = health
+        self._observer = observer
+        self._clock = clock
+        self.gate = Gate(config, monotonic, observer)
+
+    def application(self) -> web.Application:
+        app = web.Application(client_max_size=self._config.max_body, middlewares=[self._answer_errors])
+        app.router.add_get("/", self.show)
+        app.router.add_post("/", self.take)
+        app.router.add_route(hdrs.METH_OPTIONS, "/", self.options)
+        app.router.add_get("/health", self.show_health)
+        return app
+
+    # -- handlers
+
+    async def show(self, request: web.Request) -> web.StreamResponse:
+        return web.Response(
+            text=hub_page(hub_url(request), max_topics=self._config.rules.max_topics_per_ping),
+            content_type="text/html",
+            headers={"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'", "Vary": "Host"},
+        )
+
+    async def options(self, _request: web.Request) -> web.StreamResponse:
+        return web.Response(
+            status=204,
+            headers={
+                "Allow": ALLOWED,
+                "Access-Control-Allow-Methods": ALLOWED,
+                "Access-Control-Allow-Headers": "Content-Type, Authorization, Last-Event-ID",
+                "Access-Control-Max-Age": CORS_MAX_AGE,
+            },
+        )
+
+    async def show_health(self, _request: web.Request) -> web.StreamResponse:
+        wrong = self._health()
+        if wrong is None:
+            return web.Response(text="ok\n", headers={"Cache-Control": "no-store"})
+        return web.Response(status=503, text=f"{wrong}\n", headers={"Cache-Control": "no-store"})
+
+    async def take(self, request: web.Request) -> web.StreamResponse:
+        """POST /: subscribe, unsubscribe or publish."""
+        if self._config.moved_to is not None:
+            return web.Response(status=308, text="this hub has moved\n", headers={"Location": self._config.moved_to})
+        self.gate.client(request)
+        if request.query.get("hub.mode") == Mode.PUBLISH and self._may_bring_content(request):
+            return await self._take_content(request)
+        body = await self._body(request)
+        asked = parse_request(request.headers.get(hdrs.CONTENT_TYPE, ""), body, self._config.rules)
+        if isinstance(asked, PublishRequest):
+            return await self._take_ping(asked)
+        return await self._take_subscription(asked)
+
+    async def _take_ping(self, asked: PublishRequest) -> web.StreamResponse:
+        for topic in asked.topics:
+            self.gate.topic(topic)
+        await self._pings.ping(asked.topics)
+        for topic in asked.topics:
+            self._tell(PingAccepted(topic))
+        return web.Response(status=204)
+
+    async def _take_subscription(self, asked: SubscribeRequest | UnsubscribeRequest) -> web.StreamResponse:
+        self.gate.callback(asked.callback)
+        intent = intent_of(asked, self._clock(), self._verifier.new_nonce())
+        if not asked.synchronous:
+            await self._verifier.submit(intent)
+            return web.Response(status=202, text="accepted: your callback will be asked to confirm\n")
+        reason = await self._verifier.check_now(intent)
+        if reason is None:
+            return web.Response(status=204)
+        raise RequestError(f"not confirmed: {reason}", HTTP_CONFLICT)
+
+    def _may_bring_content(self, request: web.Request) -> bool:
+        """Whether this is a publisher the operator lets push content; every token is compared, in constant time."""
+        scheme, _, given = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
+        if scheme.lower() != "bearer" or not given:
+            raise RequestError("bringing content along needs an allowed publisher's token", 401)
+        allowed = False
+        for token in self._config.publisher_tokens:
+            allowed |= hmac.compare_digest(token.encode(), given.encode())
+        if not allowed:
+            raise RequestError("this token does not belong to an allowed publisher", 403)
+        return True
+
+    async def _take_content(self, request: web.Request) -> web.StreamResponse:
+        """A fat ping: the document is the body, its topic is in the query."""
+        given = [*request.query.getall("hub.url", []), *request.query.getall("hub.topic", [])]
+        if len(given) != 1:
+            raise RequestError("content belongs to exactly one hub.url (or hub.topic) in the query")
+        try:
+            topic = normalised(given[0])
+        except UrlError as error:
+            raise RequestError(f"hub.url {error}") from None
+        content_type = request.headers.get(hdrs.CONTENT_TYPE, "")
+        if not content_type:
+            raise RequestError("the content needs a Content-Type")
+        self.gate.topic(topic)
+        body = await self._body(request.clone(client_max_size=self._config.max_fat_ping))
+        await self._pings.offer(topic, Content(content_type, body), topic)
+        self._tell(PingAccepted(topic))
+        return web.Response(status=204)
+
+    async def _body(self, request: web.BaseRequest) -> bytes:
+        try:
+            async with asyncio.timeout(self._config.body_timeout):
+                return await request.read()
+        except TimeoutError:
+            self._tell(LimitReached("body_timeout"))
+            raise RequestError("the request body came too slowly", 408) from None
+
+    # -- errors
+
+    @web.middleware
+    async def _answer_errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Every refusal is a short plain text; every answer can be read by a script of another site."""
+        try:
+            response = await handler(request)
+        except RequestError as error:
+            response = self._refusal(error.status, error.text)
+        except TooManyError as error:
+            response = self._refusal(429, error.text, error.retry_after)
+        except OverloadedError as error:
+            response = self._refusal(503, error.text, error.retry_after)
+        except StorageError:
+            self._tell(LimitReached("storage"))
+            response = self._refusal(503, "the hub cannot write to its store now", self._config.storage_retry_after)
+        except web.HTTPRequestEntityTooLarge:
+            response = self._refusal(413, f"the body is longer than {self._config.max_body} bytes")
+        except web.HTTPMethodNotAllowed as error:
+            allowed = ", ".join(sorted({*error.allowed_methods, hdrs.METH_OPTIONS}))
+            response = self._refusal(405, f"{error.method[:20]} is not possible here: use one of {allowed}")
+            response.headers["Allow"] = allowed
+        except web.HTTPException as error:
+            if error.status < 400:
+                raise
+            response = self._refusal(error.status, error.reason.lower())
+        if not response.prepared:
+            response.headers.setdefault("Access-Control-Allow-Origin", "*")
+            response.headers.setdefault("X-Content-Type-Options", "nosniff")
+        return response
+
+    def _refusal(self, status: int, text: str, retry_after: float | None = None) -> web.Response:
+        self._tell(RequestRefused(status, text))
+        response = web.Response(status=status, text=f"{text}\n")
+        if retry_after is not None:
+            response.headers["Retry-After"] = str(max(1, min(math.ceil(retry_after), MAX_RETRY_AFTER)))
+        if status == 408:
+            response.force_close()
+        if status == 401:
+            response.headers["WWW-Authenticate"] = "Bearer"
+        return response
+
+    def _tell(self, event: HubEvent) -> None:
+        if self._observer is not None:
+            self._observer(event)
+
+
+def hub_url(request: web.Request) -> str:
+    """The hub's address as this client sees it."""
+    return f"{request.scheme}://{request.host}/"

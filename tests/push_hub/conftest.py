@@ -1,0 +1,36 @@
+"""A hub of its own for each test, with callbacks and topics on loopback."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.push_hub.harness import Publisher, Subscriber
+from tests.push_hub.running import RunningHub, run_hub
+
+
+@pytest.fixture
+async def hub(tmp_path: Path) -> AsyncIterator[RunningHub]:
+    async with run_hub(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as session:
+        yield session
+
+
+@pytest.fixture
+async def subscriber() -> AsyncIterator[Subscriber]:
+    one = await Subscriber().start()
+    yield one
+    await one.close()
+
+
+@pytest.fixture
+async def publisher() -> AsyncIterator[Publisher]:
+    one = await Publisher().start()
+    yield one
+    await one.close()

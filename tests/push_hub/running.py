@@ -1,0 +1,111 @@
+"""The hub's protocol, verifier and server on a real socket, with a recorder in the place of intake."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+from aiohttp import web
+
+from push_hub.events import HubEvent
+from push_hub.listening import Doorkeeper, GuardedSite, open_socket
+from push_hub.model import Content
+from push_hub.ports import GetFailedError, OverloadedError, Response, Validator
+from push_hub.protocol.verification import RetrySchedule
+from push_hub.schema import MIGRATIONS as HUB_TABLES
+from push_hub.server import HubServer, ServerConfig
+from push_hub.subscriptions import MIGRATIONS, Change, Subscriptions
+from push_hub.verifier import Verifier, VerifierConfig
+from storage import Database
+
+FAST = RetrySchedule(first=0.01, factor=1.5, window=0.2)
+
+
+class PlainGetter:
+    """GETs without a guard: only the tests' own loopback servers are asked."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+
+    async def get(self, url: str, *, timeout: float, max_bytes: int) -> Response:  # noqa: ASYNC109 - a bound of the port
+        try:
+            async with self._session.get(
+                url, allow_redirects=False, timeout=aiohttp.ClientTimeout(total=timeout)
+            ) as answer:
+                body = await answer.content.read(max_bytes + 1)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise GetFailedError(type(error).__name__) from error
+        if len(body) > max_bytes:
+            raise GetFailedError("the answer is too long")
+        return Response(answer.status, body)
+
+
+@dataclass
+class PingRecorder:
+    pings: list[str] = field(default_factory=list)
+    offers: list[tuple[str, Content]] = field(default_factory=list)
+    busy: bool = False
+
+    async def ping(self, topics: Sequence[str]) -> None:
+        if self.busy:
+            raise OverloadedError(7.2, "too many topics are waiting")
+        self.pings.extend(topics)
+
+    async def offer(self, topic: str, content: Content, self_url: str) -> None:
+        self.offers.append((topic, content))
+
+
+@dataclass
+class RunningHub:
+    url: str
+    subscriptions: Subscriptions
+    verifier: Verifier
+    pings: PingRecorder
+    changes: list[Change]
+    events: list[HubEvent]
+    doorkeeper: Doorkeeper
+    health: list[str]
+
+
+@asynccontextmanager
+async def run_hub(
+    directory: Path,
+    server_config: ServerConfig | None = None,
+    verifier_config: VerifierConfig | None = None,
+    validator: Validator | None = None,
+) -> AsyncIterator[RunningHub]:
+    server_config = server_config or ServerConfig()
+    database = Database.open(directory / "hub.sqlite", [*HUB_TABLES, *MIGRATIONS])
+    async with aiohttp.ClientSession() as session:
+        subscriptions = Subscriptions(database)
+        changes: list[Change] = []
+        events: list[HubEvent] = []
+        health: list[str] = []
+        verifier = Verifier(
+            subscriptions,
+            PlainGetter(session),
+            verifier_config or VerifierConfig(schedule=FAST),
+            changed=changes.append,
+            validator=validator,
+            observer=events.append,
+        )
+        pings = PingRecorder()
+        server = HubServer(
+            server_config, verifier, pings, health=lambda: health[0] if health else None, observer=events.append
+        )
+        app = server.application()
+        doorkeeper = Doorkeeper(server_config.header_timeout, server_config.max_connections, events.append)
+        app.middlewares.append(doorkeeper.note)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        listening = open_socket("127.0.0.1", 0)
+        await GuardedSite(runner, listening, doorkeeper).start()
+        await verifier.start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
+        try:
+            yield RunningHub(url, subscriptions, verifier, pings, changes, events, doorkeeper, health)
+        finally:
+            await runner.cleanup()
+            await verifier.stop()
+            database.close()

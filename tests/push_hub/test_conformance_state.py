@@ -1,0 +1,235 @@
+"""Checklist H22 to H38: subscription state, denial, verification of intent."""
+
+import time
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from push_hub.protocol.leases import LeasePolicy
+from push_hub.protocol.numbers import CHALLENGE_ALPHABET, Mode
+from push_hub.protocol.verification import RetrySchedule
+from push_hub.verifier import VerifierConfig
+from tests.push_hub.harness import Check, Subscriber, confirm, until
+from tests.push_hub.running import FAST, RunningHub, run_hub
+from tests.push_hub.test_conformance_requests import TOPIC, form, post, settled
+
+SHORT = LeasePolicy(minimum=1, default=1, maximum=1000)
+
+
+class Refuser:
+    async def refusal(self, topic: str, callback: str) -> str | None:
+        return "not a topic of this hub" if topic != TOPIC else None
+
+
+async def test_h22_key_is_topic_and_callback(
+    hub: RunningHub, http: aiohttp.ClientSession, subscriber: Subscriber
+) -> None:
+    for topic, path in ((TOPIC, "/a"), (TOPIC, "/b"), (TOPIC, "/a"), (TOPIC + "2", "/a")):
+        await post(http, hub, form(subscriber.url(path), topic=topic))
+        await settled(hub)
+    assert (hub.subscriptions.count(TOPIC), hub.subscriptions.count(TOPIC + "2")) == (2, 1)
+
+
+async def test_h23_h24_new_state_only_once_verified(
+    hub: RunningHub, http: aiohttp.ClientSession, subscriber: Subscriber
+) -> None:
+    async def secret_after(*more: tuple[str, str]) -> bytes | None:
+        await post(http, hub, form(subscriber.url(), *more))
+        await settled(hub)
+        found = hub.subscriptions.find(TOPIC, subscriber.url(), time.time())
+        assert found is not None
+        return found.secret
+
+    assert await secret_after(("hub.secret", "one")) == b"one"
+    subscriber.reply = lambda _check: web.Response(status=404)
+    assert await secret_after(("hub.secret", "two")) == b"one"
+    subscriber.reply = confirm
+    assert await secret_after(("hub.secret", "two")) == b"two"
+    assert await secret_after() is None
+
+
+async def test_h23_failed_unsubscribe_changes_nothing(
+    hub: RunningHub, http: aiohttp.ClientSession, subscriber: Subscriber
+) -> None:
+    await post(http, hub, form(subscriber.url()))
+    await settled(hub)
+    subscriber.reply = lambda _check: web.Response(text="nonsense")
+    await post(http, hub, form(subscriber.url(), mode="unsubscribe"))
+    await settled(hub)
+    assert hub.subscriptions.count(TOPIC) == 1
+
+
+async def test_h25_leases_end(tmp_path: Path, http: aiohttp.ClientSession, subscriber: Subscriber) -> None:
+    config = VerifierConfig(leases=SHORT, schedule=FAST, sweep_every=0.02)
+    async with run_hub(tmp_path, verifier_config=config) as hub:
+        await post(http, hub, form(subscriber.url()))
+        await settled(hub)
+        assert hub.subscriptions.page(TOPIC, 0, 10, time.time() + 1) == []
+        await until(lambda: len(hub.changes) == 2)
+        assert hub.subscriptions.count(TOPIC) == 0
+        assert [change.live for change in hub.changes] == [1, 0]
+
+
+async def test_h26_ten_days_by_default(hub: RunningHub, http: aiohttp.ClientSession, subscriber: Subscriber) -> None:
+    await post(http, hub, form(subscriber.url()))
+    assert (await subscriber.next_check()).query["hub.lease_seconds"] == str(10 * 86400)
+
+
+async def test_h27_0_3_is_rechecked_before_its_end(
+    tmp_path: Path, http: aiohttp.ClientSession, subscriber: Subscriber
+) -> None:
+    config = VerifierConfig(leases=SHORT, schedule=FAST, sweep_every=0.02)
+    async with run_hub(tmp_path, verifier_config=config) as hub:
+        await post(http, hub, form(subscriber.url(), ("hub.verify", "sync"), ("hub.verify_token", "t")))
+        first = await subscriber.next_check()
+        again = await subscriber.next_check()
+        assert again.query["hub.mode"] == "subscribe"
+        assert again.query["hub.verify_token"] == "t"
+        assert again.query["hub.challenge"] != first.query["hub.challenge"]
+        assert "hub.lease_seconds" in again.query
+        subscriber.reply = lambda _check: web.Response(status=404)
+        await subscriber.next_check()
+        await settled(hub)
+        assert hub.subscriptions.count(TOPIC) == 0
+
+
+async def test_h28_lease_from_the_check_not_from_its_answer(
+    hub: RunningHub, http: aiohttp.ClientSession, subscriber: Subscriber
+) -> None:
+    answered: list[float] = []
+
+    def reply(check: Check) -> web.Response:
+        answered.append(time.time())
+        return confirm(check)
+
+    subscriber.reply = reply
+    before = time.time()
+    await post(http, hub, form(subscriber.url(), ("hub.lease_seconds", "500")))
+    await settled(hub)
+    found = hub.subscriptions.find(TOPIC, subscriber.url(), time.time())
+    assert found is not None
+    assert before + 500 <= found.lease_until <= answered[0] + 500
+
+
+async def test_h29_h30_denied_with_topic_and_reason(
+    tmp_path: Path, http: aiohttp.ClientSession, subscriber: Subscriber
+) -> None:
+    async with run_hub(tmp_path, validator=Refuser()) as hub:
+        assert (await post(http, hub, form(subscriber.url(), topic="http://other.example/")))[0] == 202
+        check = await subscriber.next_check()
+        assert check.query == {
+            "hub.mode": "denied",
+            "hub.topic": "http://other.example/",
+            "hub.reason": "not a topic of this hub",
+        }
+        await settled(hub)
+        assert hub.subscriptions.count("http://other.example/") == 0
+        await post(http, hub, form(subscriber.url()))
+        assert (await subscriber.next_check()).query["hub.mode"] == "subscribe"
+
+
+async def test_h32_unsubscribe_is_not_validated_but_verified(
+    tmp_path: Path, http: aiohttp.ClientSession, subscriber: Subscriber
+) -> None:
+    async with run_hub(tmp_path, validator=Refuser()) as hub:
+        await post(http, hub, form(subscriber.url(), topic="http://other.example/", mode="unsubscribe"))
+        assert (await subscriber.next_check()).query["hub.mode"] == "unsubscribe"
+
+
+async def test_h33_check_has_its_parameters(
+    hub: RunningHub, http: aiohttp.ClientSession, subscriber: Subscriber
+) -> None:
+    await post(http, hub, form(subscriber.url(), ("hub.lease_seconds", "600")))
+    query = (await subscriber.next_check()).query
+    assert {name: query[name] for name in query if name != "hub.challenge"} == {
+        "hub.mode": "subscribe",
+        "hub.topic": TOPIC,
+        "hub.lease_seconds": "600",
+    }
+    await settled(hub)
+    await post(http, hub, form(subscriber.url(), mode="unsubscribe"))
+    query = (await subscriber.next_check()).query
+    assert (query["hub.mode"], query["hub.topic"]) == (Mode.UNSUBSCRIBE, TOPIC)
+    assert query["hub.challenge"]
+
+
+@pytest.mark.parametrize("own", ["?a", "?a=1&a=2&hub.mode=mine", "?"])
+async def test_h34_callback_query_is_kept(
+    own: str, hub: RunningHub, http: aiohttp.ClientSession, subscriber: Subscriber
+) -> None:
+    await post(http, hub, form(subscriber.url("/cb" + own)))
+    check = await subscriber.next_check()
+    separator = "" if own == "?" else "&"
+    assert check.path_qs.startswith(f"/cb{own}{separator}hub.mode=subscribe&hub.topic=")
+
+
+async def test_h35_challenge_is_fresh_and_of_the_safe_characters(
+    hub: RunningHub, http: aiohttp.ClientSession, subscriber: Subscriber
+) -> None:
+    challenges = []
+    for _ in range(5):
+        await post(http, hub, form(subscriber.url()))
+        challenges.append((await subscriber.next_check()).query["hub.challenge"])
+        await settled(hub)
+    assert len(set(challenges)) == 5
+    assert all(len(one) >= 32 and set(one) <= CHALLENGE_ALPHABET for one in challenges)
+
+
+@pytest.mark.parametrize("status", [200, 201, 202, 299])
+async def test_h36_any_2xx_with_the_challenge(
+    status: int, hub: RunningHub, http: aiohttp.ClientSession, subscriber: Subscriber
+) -> None:
+    subscriber.reply = lambda check: web.Response(status=status, text=check.query["hub.challenge"])
+    await post(http, hub, form(subscriber.url()))
+    await settled(hub)
+    assert hub.subscriptions.count(TOPIC) == 1
+
+
+@pytest.mark.parametrize("kind", ["newline", "empty", "other", "redirect", "long", "404", "410"])
+async def test_h37_everything_else_fails_and_redirects_are_not_followed(
+    kind: str, hub: RunningHub, http: aiohttp.ClientSession, subscriber: Subscriber
+) -> None:
+    def reply(check: Check) -> web.Response:
+        challenge = check.query["hub.challenge"]
+        if kind == "redirect":
+            return web.Response(status=302, text=challenge, headers={"Location": "/elsewhere?" + check.path_qs})
+        if kind.isdigit():
+            return web.Response(status=int(kind), text=challenge)
+        return web.Response(text={"newline": challenge + "\n", "empty": "", "other": "x", "long": "x" * 9999}[kind])
+
+    subscriber.reply = reply
+    await post(http, hub, form(subscriber.url()))
+    await settled(hub)
+    assert hub.subscriptions.count(TOPIC) == 0
+    paths = {check.path_qs.partition("?")[0] for check in [await subscriber.next_check()]}
+    while not subscriber.checks.empty():
+        paths.add((await subscriber.next_check()).path_qs.partition("?")[0])
+    assert paths == {"/cb"}
+    assert "failed" in hub.subscriptions.history(TOPIC, subscriber.url())[0].what
+
+
+async def checks_of(
+    tmp_path: Path, http: aiohttp.ClientSession, subscriber: Subscriber, status: int, verify: str
+) -> int:
+    subscriber.reply = lambda _check: web.Response(status=status)
+    config = VerifierConfig(schedule=RetrySchedule(first=0.01, factor=2, window=0.1))
+    async with run_hub(tmp_path, verifier_config=config) as hub:
+        await post(http, hub, form(subscriber.url(), ("hub.verify", verify)))
+        await settled(hub)
+    return subscriber.checks.qsize()
+
+
+@pytest.mark.parametrize(("status", "verify", "tries"), [(500, "sync", 1), (404, "async", 1), (404, "sync", 1)])
+async def test_h38_final_failures(
+    status: int, verify: str, tries: int, tmp_path: Path, http: aiohttp.ClientSession, subscriber: Subscriber
+) -> None:
+    assert await checks_of(tmp_path, http, subscriber, status, verify) == tries
+
+
+@pytest.mark.parametrize("status", [302, 403, 500])
+async def test_h38_asynchronous_failures_are_retried_then_given_up(
+    status: int, tmp_path: Path, http: aiohttp.ClientSession, subscriber: Subscriber
+) -> None:
+    assert 3 <= await checks_of(tmp_path, http, subscriber, status, "async") <= 6
