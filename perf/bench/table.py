@@ -1,27 +1,41 @@
 """A benchmark's outcome as a table for people."""
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.table import Table
 
-from perf.bench.family import Cell, Outcome
+from perf.bench.family import Cell, Outcome, Row
+
+COLUMN_GAP = 1
 
 
 def print_outcome(name: str, outcome: Outcome) -> None:
     console = Console()
-    console.print(f"[bold]{name}[/bold]  " + "  ".join(f"{key}={shown(v)}" for key, v in outcome.parameters.items()))
+    parameters = "  ".join(f"{key}={shown(value)}" for key, value in outcome.parameters.items())
+    console.print(f"[bold]{name}[/bold]  {parameters}")
     if outcome.results:
-        table = Table(box=None, pad_edge=False)
-        for key in outcome.results[0]:
-            numeric = any(isinstance(row[key], (int, float)) for row in outcome.results)
-            table.add_column(key, justify="right" if numeric else "left")
-        for row in outcome.results:
-            table.add_row(*map(shown, row.values()))
-        console.print(table)
+        _print_rows(console, outcome.results)
     for remark in outcome.remarks:
         console.print(remark, markup=False)
     for bar in outcome.bars:
         verdict = "[green]holds[/green]" if bar.holds else "[red]does not hold[/red]"
         console.print(f"bar: {bar.label}: {shown(bar.value)}  {verdict}")
+
+
+def _print_rows(console: Console, rows: Sequence[Row]) -> None:
+    """A narrow terminal breaks headings at their words; figures are never cut, even if lines then run over."""
+    table = Table(box=None, pad_edge=False, padding=(0, COLUMN_GAP, 0, 0))
+    needed = 0
+    for key in rows[0]:
+        numeric = any(isinstance(row[key], (int, float)) for row in rows)
+        heading = key.replace("_", " ")
+        width = max(len(word) for word in (*heading.split(), *(shown(row[key]) for row in rows)))
+        needed += width + COLUMN_GAP
+        table.add_column(heading, justify="right" if numeric else "left", width=width)
+    for row in rows:
+        table.add_row(*map(shown, row.values()))
+    Console(width=max(console.width, needed)).print(table)
 
 
 def shown(cell: Cell) -> str:

@@ -12,7 +12,7 @@ from gateway.cli import cmd_bench
 from gateway.cli.main import main
 from perf.bench import BENCHMARKS, load
 from perf.bench.family import Bar, Outcome, Sense, percentile
-from perf.bench.table import shown
+from perf.bench.table import print_outcome, shown
 
 
 class Sample:
@@ -113,3 +113,10 @@ def test_matching_measures_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None
     }
     assert outcome.bars[0].value > 0
     assert "cross at about" in outcome.remarks[0]
+
+
+def test_a_narrow_terminal_cuts_no_figure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    print_outcome("sample", Outcome({}, [{f"case_{n}": 1_234_567 + n for n in range(8)}], [], []))
+    figures = capsys.readouterr().out.splitlines()[-1].split()
+    assert figures == [f"{1_234_567 + n:,}" for n in range(8)]
