@@ -8,6 +8,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PACKAGES := identifiers psirp_stack push_hub gateway perf storage
 SETUP_INPUTS := pyproject.toml constraints.txt
+# Where `make run` listens and stores.
+PORT ?= 8080
+DATA ?= var/hub
 
 .DEFAULT_GOAL := help
 .PHONY: help run test lint format pytest debian-packages clean constraints
@@ -16,7 +19,7 @@ help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
 
 run: $(VENV)/.runtime ## set up and run the main job
-	$(BIN)/psph id http://rss.dit.upm.es/datagisai_feedstest http://news.feedspsirp.com/a
+	$(BIN)/psph hub --port $(PORT) --data $(DATA)
 
 test: $(VENV)/.dev debian-packages lint pytest ## set up, then lint, types and every test
 

@@ -1,0 +1,22 @@
+"""The documents lead somewhere: every relative link in them exists."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_relative_links_lead_somewhere(document: Path) -> None:
+    broken = [link for link in LINK.findall(document.read_text()) if not (document.parent / link).exists()]
+    assert not broken
+
+
+def test_the_readme_shows_the_two_commands() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert "\n    make run" in text
+    assert "\n    make test" in text
