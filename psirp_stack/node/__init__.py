@@ -1,0 +1,1 @@
+"""A PSIRP node: the parts put together, the applications attached to it, and the API that they use."""

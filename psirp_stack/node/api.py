@@ -1,0 +1,498 @@
+"""The API of a PSIRP application: attach to the node of this machine, publish and subscribe.
+
+    async with await Client.attach(Path("/run/psph/node.sock")) as client:
+        await client.publish(sid, rid, b"hello")
+        subscription = await client.subscribe(sid, rid, listener)
+        async for publication in client.publications(sid, rid):
+            ...
+
+An application that loses its node (it was restarted, say) notices nothing: the client attaches again, repeats what was
+asked and not answered, and continues every subscription after the last version it has handed out.
+
+A listener that is slow slows its publisher down, not the application's memory: the node sends only as much as was
+handled.
+"""
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from identifiers import Identifier, ItemId
+from psirp_stack.control.codes import Code
+from psirp_stack.control.messages import ROOT_SCOPE, ScopePolicy
+from psirp_stack.node import attachment
+from psirp_stack.node.attachment import (
+    MAX_ATTRIBUTE_BYTES,
+    MAX_CONTENT_BYTES,
+    PROTOCOL_VERSION,
+    Asked,
+    AttachmentError,
+    Done,
+    Publication,
+    Request,
+    ScopeChanged,
+    ServingChanged,
+    Skipped,
+    Status,
+    Told,
+    Unframer,
+    Why,
+    framed,
+    read_told,
+)
+
+READ_BYTES = 1 << 18
+FIRST_RETRY_SECONDS = 0.05
+LONGEST_RETRY_SECONDS = 2.0
+MAX_KEPT_BYTES = 16 * 1024 * 1024
+"""Content of this application's own publications that is kept to be repeated to a node that restarted."""
+
+ROOT = Identifier(ROOT_SCOPE)
+
+
+class PsirpError(Exception):
+    """A request that the network refused, with the code and the reason it gave."""
+
+    def __init__(self, code: Code, reason: str) -> None:
+        super().__init__(f"{code.name.lower().replace('_', ' ')}: {reason}" if reason else code.name.lower())
+        self.code = code
+        self.reason = reason
+
+
+class NotAttachedError(ConnectionError):
+    """The client was closed, or there is no node at its socket."""
+
+
+PublicationListener = Callable[[Publication], Awaitable[None] | None]
+ScopeListener = Callable[[ScopeChanged], Awaitable[None] | None]
+
+
+@dataclass(slots=True)
+class _Parcel:
+    """A publication on its way to the listeners of one application; its room is given back by the last of them."""
+
+    publication: Publication
+    waiting: int
+
+
+class Subscription:
+    """One listener's subscription to an item; end it with `Client.unsubscribe`."""
+
+    def __init__(self, item: ItemId, listener: PublicationListener, client: "Client") -> None:
+        self.item = item
+        self.skipped: list[Skipped] = []
+        """What this subscription did not get, and why."""
+        self._listener = listener
+        self._client = client
+        self._parcels: asyncio.Queue[_Parcel] = asyncio.Queue()
+        self._task = asyncio.create_task(self._hand_out(), name=f"listener of {item}")
+
+    def offer(self, parcel: _Parcel) -> None:
+        self._parcels.put_nowait(parcel)
+
+    async def _hand_out(self) -> None:
+        while True:
+            parcel = await self._parcels.get()
+            try:
+                answer = self._listener(parcel.publication)
+                if inspect.isawaitable(answer):
+                    await answer
+            except Exception as error:  # a listener's mistake must not end the subscription
+                self._client.listener_failed(self, error)
+            finally:
+                self._client.consumed(self.item, parcel)
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        while not self._parcels.empty():
+            self._client.consumed(self.item, self._parcels.get_nowait())
+
+
+@dataclass(slots=True)
+class _Shared:
+    """What one application has of one item, shared by its listeners."""
+
+    since: bytes | None
+    future_only: bool
+    listeners: list[Subscription] = field(default_factory=list)
+    latest: Publication | None = None
+    serving: ServingChanged | None = None
+
+
+class Client:
+    """An application's attachment to a node. Make one with `Client.attach`."""
+
+    def __init__(self, path: Path, application: str) -> None:
+        self._path = path
+        self._application = application
+        self._numbers = 0
+        self._unanswered: dict[int, tuple[Asked, asyncio.Future[Told]]] = {}
+        self._items: dict[ItemId, _Shared] = {}
+        self._scopes: dict[Identifier, list[ScopeListener]] = {}
+        self._advertised: dict[ItemId, attachment.Publish | None] = {}
+        self._kept_bytes = 0
+        self._writer: asyncio.StreamWriter | None = None
+        self._attached = asyncio.Event()
+        self._runner: asyncio.Task[None] | None = None
+        self._closed = False
+        self._scope_tasks: set[asyncio.Future[None]] = set()
+        self.reattachments = 0
+        self.on_listener_error: Callable[[Subscription, Exception], None] | None = None
+        """Told of exceptions that listeners raise; without it they go to the event loop's handler."""
+
+    @classmethod
+    async def attach(cls, path: Path, *, application: str = "application") -> Self:
+        """Attach to the node at a Unix socket; `NotAttachedError` when there is none."""
+        client = cls(path, application)
+        try:
+            reader, writer = await asyncio.open_unix_connection(str(path))
+        except OSError as error:
+            raise NotAttachedError(
+                f"no node at {path} ({error.strerror or error}); is `psph node` running there?"
+            ) from None
+        client._runner = asyncio.create_task(client._run(reader, writer), name=f"attachment to {path}")
+        await client._attached.wait()
+        return client
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Detach: the node withdraws all that this application published and subscribed to."""
+        self._closed = True
+        if self._runner is not None:
+            self._runner.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._runner
+        for shared in self._items.values():
+            for listener in shared.listeners:
+                await listener.stop()
+        for _, answer in self._unanswered.values():
+            if not answer.done():
+                answer.set_exception(NotAttachedError("the client was closed"))
+        self._unanswered.clear()
+
+    # Publishing.
+
+    async def publish(self, sid: Identifier, rid: Identifier, content: bytes, attributes: bytes = b"") -> Identifier:
+        """Publish a version and say its id. Waits while the network has no room for more."""
+        if len(content) > MAX_CONTENT_BYTES:
+            raise PsirpError(Code.TOO_LARGE, f"content has at most {MAX_CONTENT_BYTES} bytes, not {len(content)}")
+        if len(attributes) > MAX_ATTRIBUTE_BYTES:
+            raise PsirpError(
+                Code.TOO_LARGE, f"attributes have at most {MAX_ATTRIBUTE_BYTES} bytes, not {len(attributes)}"
+            )
+        request = attachment.Publish(self._number(), bytes(sid), bytes(rid), content, attributes)
+        done = _done(await self._ask(request))
+        self._keep(ItemId(sid, rid), request)
+        if done.version is None:
+            raise PsirpError(Code.UNKNOWN_REQUEST, "the node did not name the version")
+        return Identifier(done.version)
+
+    async def advertise(self, sid: Identifier, rid: Identifier) -> None:
+        """Be known as a publisher of the item before there is anything to publish."""
+        _done(await self._ask(attachment.Advertise(self._number(), bytes(sid), bytes(rid))))
+        self._advertised.setdefault(ItemId(sid, rid), None)
+
+    async def unpublish(self, sid: Identifier, rid: Identifier) -> None:
+        """Be a publisher of the item no longer."""
+        self._forget(ItemId(sid, rid))
+        _done(await self._ask(attachment.Withdraw(self._number(), bytes(sid), bytes(rid))))
+
+    async def publish_scope(
+        self, sid: Identifier, parent: Identifier = ROOT, policy: ScopePolicy | None = None
+    ) -> None:
+        """Make a scope under a parent, or put an existing one there as well; with a policy, say who may use it."""
+        _done(await self._ask(attachment.PublishScope(self._number(), bytes(sid), bytes(parent), policy)))
+
+    async def unpublish_scope(self, sid: Identifier, parent: Identifier = ROOT) -> None:
+        _done(await self._ask(attachment.UnpublishScope(self._number(), bytes(sid), bytes(parent))))
+
+    # Subscribing.
+
+    async def subscribe(
+        self,
+        sid: Identifier,
+        rid: Identifier,
+        listener: PublicationListener,
+        *,
+        since: Identifier | None = None,
+        future_only: bool = False,
+    ) -> Subscription:
+        """Have `listener` called with the current version and all later ones, in order, each once.
+
+        `since` names a version: all later ones follow as far as they are retained. `future_only`: not the current one.
+        """
+        item = ItemId(sid, rid)
+        shared = self._items.get(item)
+        subscription = Subscription(item, listener, self)
+        if shared is not None:
+            shared.listeners.append(subscription)
+            if shared.latest is not None and not future_only:
+                subscription.offer(_Parcel(shared.latest, 0))
+            return subscription
+        named = None if since is None else bytes(since)
+        shared = self._items[item] = _Shared(named, future_only, [subscription])
+        try:
+            _done(await self._ask(self._subscribe_request(item, shared)))
+        except BaseException:
+            self._items.pop(item, None)
+            await subscription.stop()
+            raise
+        return subscription
+
+    async def unsubscribe(self, subscription: Subscription) -> None:
+        shared = self._items.get(subscription.item)
+        if shared is None or subscription not in shared.listeners:
+            return
+        shared.listeners.remove(subscription)
+        await subscription.stop()
+        if not shared.listeners:
+            del self._items[subscription.item]
+            item = subscription.item
+            _done(await self._ask(attachment.Unsubscribe(self._number(), bytes(item.sid), bytes(item.rid))))
+
+    async def subscribe_sync(self, sid: Identifier, rid: Identifier, timeout: float) -> Publication:  # noqa: ASYNC109  (the API's own)
+        """Wait for one publication of the item: the current version, or the first one that comes."""
+        async with asyncio.timeout(timeout):
+            async with contextlib.aclosing(self.publications(sid, rid)) as publications:
+                async for publication in publications:
+                    return publication
+        raise AssertionError("an endless iteration ended")
+
+    async def read_current(self, sid: Identifier, rid: Identifier, timeout: float = 10.0) -> Publication | None:  # noqa: ASYNC109
+        """The current version; None when nobody publishes the item or nothing was published yet within `timeout`."""
+        shared = self._items.get(ItemId(sid, rid))
+        if shared is not None and shared.latest is not None:
+            return shared.latest
+        if not (await self.explain(sid, rid)).publishers:
+            return None
+        try:
+            return await self.subscribe_sync(sid, rid, timeout)
+        except TimeoutError:
+            return None
+
+    async def publications(
+        self, sid: Identifier, rid: Identifier, *, since: Identifier | None = None, future_only: bool = False
+    ) -> AsyncGenerator[Publication, None]:
+        """Publications of an item as they come; the next is taken from the network when this one was handled."""
+        handed = asyncio.Queue[Publication](maxsize=1)
+        subscription = await self.subscribe(sid, rid, handed.put, since=since, future_only=future_only)
+        try:
+            while True:
+                yield await handed.get()
+        finally:
+            await self.unsubscribe(subscription)
+
+    async def subscribe_scope(self, sid: Identifier, listener: ScopeListener) -> None:
+        """Have `listener` called for every scope and item that is, comes or goes directly under the scope."""
+        listeners = self._scopes.setdefault(sid, [])
+        listeners.append(listener)
+        if len(listeners) == 1:
+            try:
+                _done(await self._ask(attachment.SubscribeScope(self._number(), bytes(sid))))
+            except BaseException:
+                self._scopes.pop(sid, None)
+                raise
+
+    async def unsubscribe_scope(self, sid: Identifier) -> None:
+        if self._scopes.pop(sid, None) is not None:
+            _done(await self._ask(attachment.UnsubscribeScope(self._number(), bytes(sid))))
+
+    # Asking.
+
+    async def explain(self, sid: Identifier, rid: Identifier) -> Why:
+        """Why the item arrives or does not."""
+        answer = await self._ask(attachment.Explain(self._number(), bytes(sid), bytes(rid)))
+        if isinstance(answer, Why):
+            return answer
+        done = _done(answer)
+        raise PsirpError(Code(done.code), done.reason)
+
+    async def status(self) -> str:
+        """The node's account of itself, as JSON."""
+        answer = await self._ask(attachment.AskStatus(self._number()))
+        if isinstance(answer, Status):
+            return answer.document
+        done = _done(answer)
+        raise PsirpError(Code(done.code), done.reason)
+
+    def serving(self, sid: Identifier, rid: Identifier) -> ServingChanged | None:
+        """Who serves a subscribed item at the moment, as far as the node has said."""
+        shared = self._items.get(ItemId(sid, rid))
+        return None if shared is None else shared.serving
+
+    # What subscriptions call.
+
+    def consumed(self, item: ItemId, parcel: _Parcel) -> None:
+        parcel.waiting -= 1
+        if parcel.waiting == 0:
+            size = len(parcel.publication.content)
+            self._send(attachment.Consumed(bytes(item.sid), bytes(item.rid), size))
+
+    def listener_failed(self, subscription: Subscription, error: Exception) -> None:
+        if self.on_listener_error is not None:
+            self.on_listener_error(subscription, error)
+            return
+        asyncio.get_running_loop().call_exception_handler(
+            {"message": f"a listener of {subscription.item} failed", "exception": error}
+        )
+
+    # The attachment itself.
+
+    def _number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    async def _ask(self, request: Asked) -> Told:
+        if self._closed:
+            raise NotAttachedError("the client was closed")
+        answer: asyncio.Future[Told] = asyncio.get_running_loop().create_future()
+        self._unanswered[request.number] = (request, answer)
+        try:
+            self._send(request)
+            if self._writer is not None:
+                with contextlib.suppress(ConnectionError):
+                    await self._writer.drain()
+            return await answer
+        finally:
+            self._unanswered.pop(request.number, None)
+
+    def _send(self, request: Request) -> None:
+        """Send if attached; what is unanswered is sent anyway after the next attachment."""
+        if self._writer is not None:
+            self._writer.write(framed(request))
+
+    async def _run(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            self._writer = writer
+            self._introduce()
+            self._attached.set()
+            try:
+                await self._read(reader)
+            except (OSError, AttachmentError):
+                pass
+            finally:
+                self._writer = None
+                writer.close()
+            reader, writer = await self._reattach()
+            self.reattachments += 1
+
+    async def _reattach(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        wait = FIRST_RETRY_SECONDS
+        while True:
+            await asyncio.sleep(wait)
+            with contextlib.suppress(OSError):
+                return await asyncio.open_unix_connection(str(self._path))
+            wait = min(2 * wait, LONGEST_RETRY_SECONDS)
+
+    def _introduce(self) -> None:
+        """Say who this is, and everything that a node which knows nothing of this application must know."""
+        self._send(attachment.Attach(PROTOCOL_VERSION, self._application))
+        asked = {type(request).__name__ + repr(_item_of(request)) for request, _ in self._unanswered.values()}
+        for item, published in self._advertised.items():
+            if published is not None:
+                self._send(published)
+            else:
+                self._send(attachment.Advertise(self._number(), bytes(item.sid), bytes(item.rid)))
+        for scope in self._scopes:
+            self._send(attachment.SubscribeScope(self._number(), bytes(scope)))
+        for item, shared in self._items.items():
+            if f"Subscribe{(bytes(item.sid), bytes(item.rid))!r}" not in asked:
+                self._send(self._subscribe_request(item, shared))
+        for request, _ in self._unanswered.values():
+            self._send(request)
+
+    def _subscribe_request(self, item: ItemId, shared: _Shared) -> attachment.Subscribe:
+        since = shared.since if shared.latest is None else shared.latest.version
+        future_only = shared.future_only and shared.latest is None
+        return attachment.Subscribe(self._number(), bytes(item.sid), bytes(item.rid), since, future_only)
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        unframer = Unframer()
+        while data := await reader.read(READ_BYTES):
+            for body in unframer.feed(data):
+                self._told(read_told(body))
+
+    def _told(self, told: Told) -> None:
+        match told:
+            case Publication():
+                self._published(told)
+            case Skipped():
+                if shared := self._items.get(_item(told.sid, told.rid)):
+                    for listener in shared.listeners:
+                        listener.skipped.append(told)
+            case ServingChanged():
+                if shared := self._items.get(_item(told.sid, told.rid)):
+                    shared.serving = told
+            case ScopeChanged():
+                for scope_listener in self._scopes.get(Identifier(told.parent), ()):
+                    self._tell_scope(scope_listener, told)
+            case Done() | Why() | Status():
+                waiting = self._unanswered.get(told.number)
+                if waiting is not None and not waiting[1].done():
+                    waiting[1].set_result(told)
+
+    def _published(self, publication: Publication) -> None:
+        shared = self._items.get(_item(publication.sid, publication.rid))
+        if shared is None:
+            return
+        before = shared.latest
+        if before is not None and (before.epoch, before.order) == (publication.epoch, publication.order):
+            # Repeated after an attachment that ended before the application's room was given back.
+            self._send(attachment.Consumed(publication.sid, publication.rid, len(publication.content)))
+            return
+        shared.latest = publication
+        parcel = _Parcel(publication, len(shared.listeners))
+        for listener in shared.listeners:
+            listener.offer(parcel)
+
+    def _tell_scope(self, listener: ScopeListener, change: ScopeChanged) -> None:
+        answer = listener(change)
+        if inspect.isawaitable(answer):
+            task = asyncio.ensure_future(answer)
+            self._scope_tasks.add(task)
+            task.add_done_callback(self._scope_tasks.discard)
+
+    def _keep(self, item: ItemId, published: attachment.Publish) -> None:
+        """Remember the latest publication of an item, for a node that forgot it; large ones only by name."""
+        self._forget(item)
+        if self._kept_bytes + len(published.content) <= MAX_KEPT_BYTES:
+            self._kept_bytes += len(published.content)
+            self._advertised[item] = published
+        else:
+            self._advertised[item] = None
+
+    def _forget(self, item: ItemId) -> None:
+        kept = self._advertised.pop(item, None)
+        if kept is not None:
+            self._kept_bytes -= len(kept.content)
+
+
+def _item(sid: bytes, rid: bytes) -> ItemId:
+    return ItemId(Identifier(sid), Identifier(rid))
+
+
+def _item_of(request: Asked) -> tuple[bytes, bytes] | None:
+    return (request.sid, request.rid) if isinstance(request, attachment.Subscribe) else None
+
+
+def _done(told: Told) -> Done:
+    """The answer, if it says success; its code and reason as an exception otherwise."""
+    if not isinstance(told, Done):
+        raise PsirpError(Code.UNKNOWN_REQUEST, f"the node answered with {type(told).__name__}")
+    if told.code != Code.SUCCESS:
+        raise PsirpError(Code(told.code), told.reason)
+    return told

@@ -1,0 +1,266 @@
+"""What an application and its node say to each other: MessagePack arrays, each behind its length in four bytes.
+
+Requests carry a number that the answer repeats. An application subscribes to an item once; if several listeners of one
+application want it, its client library shares it among them. Publications flow only as far as the application has room:
+`Consumed` gives back the room of what was handled.
+"""
+
+import struct
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from psirp_stack.control.messages import Count, Id, KeyHash, Name, Names, Reason, ScopePolicy
+
+PROTOCOL_VERSION = 1
+MAX_CONTENT_BYTES = 16 * 1024 * 1024
+MAX_ATTRIBUTE_BYTES = 4096
+MAX_ATTACHMENT_BYTES = MAX_CONTENT_BYTES + 64 * 1024
+LENGTH = struct.Struct("!I")
+
+Content = Annotated[bytes, Meta(max_length=MAX_CONTENT_BYTES)]
+Attributes = Annotated[bytes, Meta(max_length=MAX_ATTRIBUTE_BYTES)]
+CodeNumber = Annotated[int, Meta(ge=0, le=255)]
+
+
+class AttachmentError(ValueError):
+    """Bytes that are no message between an application and its node."""
+
+
+class _Value(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A part of messages."""
+
+
+# From the application to its node.
+
+
+class Attach(_Value, frozen=True, tag=1):
+    version: Count
+    application: Annotated[str, Meta(max_length=64)]
+
+
+class PublishScope(_Value, frozen=True, tag=2):
+    number: Count
+    sid: Id
+    parent: Id
+    policy: ScopePolicy | None
+
+
+class UnpublishScope(_Value, frozen=True, tag=3):
+    number: Count
+    sid: Id
+    parent: Id
+
+
+class SubscribeScope(_Value, frozen=True, tag=4):
+    number: Count
+    sid: Id
+
+
+class UnsubscribeScope(_Value, frozen=True, tag=5):
+    number: Count
+    sid: Id
+
+
+class Publish(_Value, frozen=True, tag=6):
+    """A new version of an item; the first one also announces this node as a publisher of the item."""
+
+    number: Count
+    sid: Id
+    rid: Id
+    content: Content
+    attributes: Attributes
+
+
+class Advertise(_Value, frozen=True, tag=7):
+    """Be a publisher of the item before there is anything to publish."""
+
+    number: Count
+    sid: Id
+    rid: Id
+
+
+class Withdraw(_Value, frozen=True, tag=8):
+    """Be a publisher of the item no longer."""
+
+    number: Count
+    sid: Id
+    rid: Id
+
+
+class Subscribe(_Value, frozen=True, tag=9):
+    """Want an item: the current version and all later ones; from `since` on, if that version is named."""
+
+    number: Count
+    sid: Id
+    rid: Id
+    since: Id | None = None
+    future_only: bool = False
+
+
+class Unsubscribe(_Value, frozen=True, tag=10):
+    number: Count
+    sid: Id
+    rid: Id
+
+
+class Explain(_Value, frozen=True, tag=11):
+    number: Count
+    sid: Id
+    rid: Id
+
+
+class AskStatus(_Value, frozen=True, tag=12):
+    number: Count
+
+
+class Consumed(_Value, frozen=True, tag=13):
+    """The application has handled so many bytes of an item's publications."""
+
+    sid: Id
+    rid: Id
+    size: Count
+
+
+Asked = (
+    PublishScope
+    | UnpublishScope
+    | SubscribeScope
+    | UnsubscribeScope
+    | Publish
+    | Advertise
+    | Withdraw
+    | Subscribe
+    | Unsubscribe
+    | Explain
+    | AskStatus
+)
+"""Requests that are answered."""
+Request = Asked | Attach | Consumed
+
+
+# From the node to the application.
+
+
+class Done(_Value, frozen=True, tag=20):
+    """How a request ended: a `Code`, and why in words. `version` names what was published."""
+
+    number: Count
+    code: CodeNumber
+    reason: Reason = ""
+    version: Id | None = None
+
+
+class Publication(_Value, frozen=True, tag=21):
+    """One version of an item."""
+
+    sid: Id
+    rid: Id
+    version: Id
+    epoch: Count
+    order: Count
+    """The version's place in its publisher's order; places are comparable within an epoch."""
+    published_ms: Count
+    attributes: Attributes
+    content: Content
+    signer: KeyHash | None = None
+
+
+class Skipped(_Value, frozen=True, tag=22):
+    """Versions that this application will not get, and why."""
+
+    sid: Id
+    rid: Id
+    count: Count
+    reason: Reason
+
+
+class ScopeChanged(_Value, frozen=True, tag=23):
+    """SCOPE_PUBLISHED or SCOPE_UNPUBLISHED: a scope or item came under a subscribed scope, or left it."""
+
+    parent: Id
+    child: Id
+    is_scope: bool
+    published: bool
+
+
+class ServingChanged(_Value, frozen=True, tag=24):
+    """Which publisher serves a subscribed item now; None and the code of the reason when nobody does."""
+
+    sid: Id
+    rid: Id
+    publisher: Name | None
+    code: CodeNumber
+
+
+class Why(_Value, frozen=True, tag=25):
+    """Everything known about why an item arrives or does not."""
+
+    number: Count
+    code: CodeNumber
+    reason: Reason
+    scope_exists: bool
+    item_exists: bool
+    publishers: Names
+    subscribers: Names
+    refusals: Annotated[tuple[Reason, ...], Meta(max_length=32)]
+    unserved: Annotated[tuple[tuple[Name, Count], ...], Meta(max_length=4096)]
+
+
+class Status(_Value, frozen=True, tag=26):
+    """The node's own account of itself, as JSON."""
+
+    number: Count
+    document: Annotated[str, Meta(max_length=MAX_CONTENT_BYTES)]
+
+
+Told = Done | Publication | Skipped | ScopeChanged | ServingChanged | Why | Status
+
+_encoder = msgspec.msgpack.Encoder()
+_requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
+_told: msgspec.msgpack.Decoder[Told] = msgspec.msgpack.Decoder(Told)
+
+
+def framed(message: Request | Told) -> bytes:
+    body = _encoder.encode(message)
+    return LENGTH.pack(len(body)) + body
+
+
+def read_request(body: bytes) -> Request:
+    try:
+        return _requests.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise AttachmentError(str(error)) from None
+
+
+def read_told(body: bytes) -> Told:
+    try:
+        return _told.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise AttachmentError(str(error)) from None
+
+
+class Unframer:
+    """Cuts a byte stream into messages; bounded, since a length comes from outside."""
+
+    def __init__(self, limit: int = MAX_ATTACHMENT_BYTES) -> None:
+        self._limit = limit
+        self._waiting = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The bodies that are complete now; `AttachmentError` when a length is beyond the bound."""
+        self._waiting += data
+        bodies = []
+        start = 0
+        while len(self._waiting) - start >= LENGTH.size:
+            (size,) = LENGTH.unpack_from(self._waiting, start)
+            if size > self._limit:
+                raise AttachmentError(f"a message of {size} bytes was announced; at most {self._limit} are allowed")
+            end = start + LENGTH.size + size
+            if len(self._waiting) < end:
+                break
+            bodies.append(bytes(self._waiting[start + LENGTH.size : end]))
+            start = end
+        del self._waiting[:start]
+        return bodies
