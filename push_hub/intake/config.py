@@ -21,6 +21,13 @@ class IntakeConfig:
     retry_cap: float = 600.0
     max_entries_kept: int = 5_000
     """Entries remembered for one topic, beyond those its document holds now."""
+    max_offers: int = 64
+    """Fat pings looked at or waiting for it; above it they are refused with a time to come back."""
+    max_threads: int = 2
+    """Threads for hashing, unpacking and comparing."""
+    sweep_page: int = 1_000
+    """Rows of waiting pings taken up at once, at the start and on each round after it."""
+    sweep_every: float = 60.0
     max_parses: int = 2
     """Documents taken apart at the same time, off the event loop."""
     loose_max_bytes: int = 2 * 1024 * 1024

@@ -43,5 +43,19 @@ class DocumentRefused:
     reason: str
 
 
-IntakeEvent = PingsStored | PingsRefused | TopicFetched | FetchFailed | DocumentRefused
+@dataclass(frozen=True, slots=True)
+class FetchOvertaken:
+    """A publisher brought content along while its topic was fetched: the answer was dropped, and is asked for again."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class SweepFailed:
+    """Waiting pings or polls could not be read from the store; the next round tries again."""
+
+    reason: str
+
+
+IntakeEvent = PingsStored | PingsRefused | TopicFetched | FetchFailed | DocumentRefused | FetchOvertaken | SweepFailed
 Observer = Callable[[IntakeEvent], None]

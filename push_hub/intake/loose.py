@@ -14,7 +14,27 @@ import json
 import resource
 import sys
 
-from push_hub.intake.feeds import MAX_ENTRIES, MAX_TEXT, Entry, Feed, entry_key, told_apart
+from push_hub.intake.config import IntakeConfig
+from push_hub.intake.feeds import MAX_ENTRIES, MAX_TEXT, Entry, Feed, NotAFeedError, entry_key, read_feed, told_apart
+
+
+class LooseReader:
+    def __init__(self, config: IntakeConfig) -> None:
+        self._config = config
+        self._parses = asyncio.Semaphore(config.max_parses)
+
+    async def read(self, topic: str, content_type: str, body: bytes) -> Feed | None:
+        async with self._parses:
+            try:
+                return await asyncio.to_thread(read_feed, body, content_type)
+            except NotAFeedError as error:
+                if not error.malformed or len(body) > self._config.loose_max_bytes:
+                    return None
+            return await read_loosely(body, content_type, self._config.loose_timeout)
+
+    async def close(self) -> None:
+        pass
+
 
 CHILD_MEMORY = 512 * 1024 * 1024
 MAX_ANSWER = 8 * 1024 * 1024
