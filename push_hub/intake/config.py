@@ -29,10 +29,14 @@ class IntakeConfig:
     """Rows of waiting pings taken up at once, at the start and on each round after it."""
     sweep_every: float = 60.0
     max_parses: int = 2
-    """Documents taken apart at the same time, off the event loop."""
-    loose_max_bytes: int = 2 * 1024 * 1024
-    """Malformed feeds above this size are not given to the lenient parser, only passed on whole."""
-    loose_timeout: float = 10.0
+    """Parser processes, started when first needed: so many documents are taken apart at the same time."""
+    parse_max_bytes: int = 4 * 1024 * 1024
+    """Feeds above this size are not taken apart, only passed on whole."""
+    parse_timeout: float = 10.0
+    """A parser that takes longer (on the clock or of processor time) is ended, and its document passed on whole."""
+    parser_memory: int = 512 * 1024 * 1024
+    parser_documents: int = 1_000
+    """A parser process is replaced after so many, in case it leaks."""
     user_agent: str = "psph-hub"
     poll: bool = False
     """Look by ourselves at topics that have subscribers and whose publishers do not ping."""

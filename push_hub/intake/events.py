@@ -57,5 +57,31 @@ class SweepFailed:
     reason: str
 
 
-IntakeEvent = PingsStored | PingsRefused | TopicFetched | FetchFailed | DocumentRefused | FetchOvertaken | SweepFailed
+@dataclass(frozen=True, slots=True)
+class ParserGaveUp:
+    """A feed was not taken apart (too large, too slow, the process died): it is passed on whole."""
+
+    topic: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ParsersDisagreed:
+    """The two parsers did not see the same entries: the document is passed on whole."""
+
+    topic: str
+    reason: str
+
+
+IntakeEvent = (
+    PingsStored
+    | PingsRefused
+    | TopicFetched
+    | FetchFailed
+    | DocumentRefused
+    | FetchOvertaken
+    | SweepFailed
+    | ParserGaveUp
+    | ParsersDisagreed
+)
 Observer = Callable[[IntakeEvent], None]

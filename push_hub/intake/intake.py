@@ -16,7 +16,7 @@ from concurrent.futures import Future
 
 from push_hub.intake.config import IntakeConfig
 from push_hub.intake.events import IntakeEvent, Observer, PingsRefused, PingsStored, SweepFailed
-from push_hub.intake.loose import LooseReader
+from push_hub.intake.parsers import ParserPool
 from push_hub.intake.ports import FeedReader, Fetch, Sink, reason_of
 from push_hub.intake.queue import FetchQueue
 from push_hub.intake.store import IntakeStore
@@ -46,7 +46,7 @@ class Intake:
         self._store = IntakeStore(database, config.max_entries_kept)
         self._queue = FetchQueue(config.max_fetches, config.max_fetches_per_host)
         self._threads = Threads(config.max_threads)
-        self._reader = reader or LooseReader(config)
+        self._reader = reader or ParserPool(config, self._threads, observer)
         self._visits = Visits(self._store, fetch, sink, self._reader, self._threads, config, clock, observer)
         self._reserved = 0
         self._tasks: set[asyncio.Task[None]] = set()

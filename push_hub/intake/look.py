@@ -10,6 +10,7 @@ from push_hub.intake.ports import FeedReader
 from push_hub.intake.store import IntakeStore, Source
 from push_hub.intake.threads import Threads
 from push_hub.model import Content
+from push_hub.xmlguard import check_prolog
 
 NO_FEEDS = frozenset({"application/xhtml+xml", "image/svg+xml"})
 
@@ -42,6 +43,7 @@ class Looker:
             return replace(whole, frame=source.frame, new_entries=0 if source.frame else None)
         if not is_xml(content.content_type) or media_type(content.content_type) in NO_FEEDS:
             return whole
+        await self._threads.run(check_prolog, content.body)
         feed = await self._reader.read(topic, content.content_type, content.body)
         if feed is None:
             return whole

@@ -73,6 +73,7 @@ class HeldFetch:
     def __init__(self) -> None:
         self.bodies: dict[str, bytes] = {}
         self.content_type = "text/plain"
+        self.content_encoding = ""
         self.held: deque[asyncio.Event] = deque()
         self.holding = True
         self.requests = 0
@@ -88,7 +89,10 @@ class HeldFetch:
         max_bytes: int,
     ) -> TestResponse:
         self.requests += 1
-        answer = TestResponse(200, Headers([("Content-Type", self.content_type)]), self.bodies[url])
+        fields = [("Content-Type", self.content_type)]
+        if self.content_encoding:
+            fields.append(("Content-Encoding", self.content_encoding))
+        answer = TestResponse(200, Headers(fields), self.bodies[url])
         if self.holding:
             gate = asyncio.Event()
             self.held.append(gate)
