@@ -110,6 +110,50 @@ class HeldFetch:
             self.let_go()
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    url: str
+    headers: Mapping[str, str]
+
+
+class ScriptedFetch:
+    """An origin in memory that answers what the test set, or fails; 304 by itself when the validators match."""
+
+    def __init__(self) -> None:
+        self._answers: dict[str, TestResponse | Exception] = {}
+        self.asked: list[Asked] = []
+
+    def set(self, url: str, body: bytes = b"", status: int = 200, **fields: str) -> None:
+        headers = Headers([(name.replace("_", "-"), value) for name, value in fields.items()])
+        self._answers[url] = TestResponse(status, headers, body)
+
+    def fail(self, url: str, reason: str) -> None:
+        self._answers[url] = FetchError(reason)
+
+    @property
+    def urls(self) -> list[str]:
+        return [asked.url for asked in self.asked]
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        timeout: float,  # noqa: ASYNC109
+        max_bytes: int,
+    ) -> TestResponse:
+        self.asked.append(Asked(url, dict(headers)))
+        answer = self._answers[url]
+        if isinstance(answer, Exception):
+            raise answer
+        for sent, given in (("If-None-Match", "ETag"), ("If-Modified-Since", "Last-Modified")):
+            if headers.get(sent) is not None and headers[sent] == answer.headers.get(given):
+                return TestResponse(304, answer.headers, b"")
+        return answer
+
+
 class LogSink:
     """The publications table, as the delivery part keeps it."""
 
