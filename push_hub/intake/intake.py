@@ -57,7 +57,7 @@ class Intake:
         self._swept_to: str | None = None
         """How far the sweep came on its round; None when a round is finished."""
         self._looked_to = ""
-        """How far the search for subscribed topics that were never looked at came on its round."""
+        """How far the search for subscribed topics that polling does not know yet came on its round."""
         self._room = asyncio.Event()
         self._running = False
 

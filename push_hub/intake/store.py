@@ -145,13 +145,14 @@ class IntakeStore:
         return [str(url) for (url,) in rows]
 
     def unknown_topics(self, after: str, limit: int) -> Page:
-        """Subscribed topics that were never looked at, among the next `limit` topics."""
+        """Subscribed topics that have no time for their next look yet, among the next `limit` topics."""
         # From one topic to the next by the index: a topic may have a million subscriptions to be jumped over.
         rows = self._database.read(
             "WITH RECURSIVE next (topic) AS (SELECT min(topic) FROM subscriptions WHERE topic > ?1 UNION ALL "
             "SELECT (SELECT min(topic) FROM subscriptions WHERE topic > next.topic) FROM next "
             "WHERE next.topic IS NOT NULL LIMIT ?2) "
-            "SELECT topic, EXISTS (SELECT 1 FROM topics WHERE url = topic) FROM next WHERE topic IS NOT NULL",
+            "SELECT topic, EXISTS (SELECT 1 FROM topics WHERE url = topic AND poll_at IS NOT NULL) FROM next "
+            "WHERE topic IS NOT NULL",
             (after, limit),
         )
         return Page([str(topic) for topic, known in rows if not known], str(rows[-1][0]) if len(rows) == limit else "")

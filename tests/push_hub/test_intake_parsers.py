@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -85,6 +86,38 @@ async def test_the_event_loop_turns_while_a_document_is_taken_apart() -> None:
 def test_the_hub_itself_does_not_load_feedparser() -> None:
     program = "import sys, push_hub.hub; sys.exit('feedparser' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0
+
+
+def test_parsers_end_when_their_hub_is_killed() -> None:
+    program = """
+import asyncio, sys
+from push_hub.intake.config import IntakeConfig
+from push_hub.intake.parsers import ParserPool
+from push_hub.intake.threads import Threads
+
+async def main():
+    pool = ParserPool(IntakeConfig(), Threads(1))
+    await pool.read("http://a/", "text/xml", b"<rss/>")
+    print(pool.pids[0], flush=True)
+    await asyncio.sleep(1000)
+
+asyncio.run(main())
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as hub:
+        assert hub.stdout is not None
+        parser = int(hub.stdout.readline())
+        hub.kill()
+    status = Path(f"/proc/{parser}/status")
+
+    def lives() -> bool:
+        try:
+            return "State:\tZ" not in status.read_text()  # nobody may be there to collect it
+        except OSError:
+            return False
+
+    deadline = time.monotonic() + 60
+    while lives():
+        assert time.monotonic() < deadline
 
 
 async def test_a_parser_that_died_between_documents_is_replaced() -> None:
