@@ -48,8 +48,8 @@ class _Parser:
     async def start(cls, config: IntakeConfig) -> "_Parser":
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            "-m",
-            "push_hub.intake.worker",
+            "-c",
+            "from push_hub.intake.worker import main; main()",
             str(max(1, int(config.parse_timeout))),
             str(config.parser_memory),
             stdin=asyncio.subprocess.PIPE,

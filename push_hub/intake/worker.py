@@ -77,8 +77,6 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_NOFILE, (MAX_FILES, MAX_FILES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    import push_hub.intake.entries  # noqa: F401 - loads feedparser while the first document is on its way
+
     serve(sys.stdin.buffer, sys.stdout.buffer, seconds)
-
-
-if __name__ == "__main__":
-    main()
