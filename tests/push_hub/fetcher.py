@@ -73,6 +73,7 @@ class HeldFetch:
     def __init__(self) -> None:
         self.bodies: dict[str, bytes] = {}
         self.content_type = "text/plain"
+        self.types: Mapping[str, str] = {}
         self.content_encoding = ""
         self.held: deque[asyncio.Event] = deque()
         self.holding = True
@@ -89,7 +90,7 @@ class HeldFetch:
         max_bytes: int,
     ) -> TestResponse:
         self.requests += 1
-        fields = [("Content-Type", self.content_type)]
+        fields = [("Content-Type", self.types.get(url, self.content_type))]
         if self.content_encoding:
             fields.append(("Content-Encoding", self.content_encoding))
         answer = TestResponse(200, Headers(fields), self.bodies[url])

@@ -1,10 +1,12 @@
 """Pings, fat pings, slow origins, crashes and a failing store in any order: the last version wins, none comes twice.
 
-A state machine over two topics. The publisher's versions are numbers; each request to the origin reads the version
-of its moment and is answered when the machine says so, so that any answer may be overtaken by anything.
+A state machine over two topics, one with plain text and one with a feed. The publisher's versions are numbers; each
+request to the origin reads the version of its moment and is answered when the machine says so, so that any answer may
+be overtaken by anything.
 """
 
 import asyncio
+import re
 import shutil
 import tempfile
 from collections.abc import Coroutine
@@ -19,16 +21,50 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from push_hub import schema
 from push_hub.intake import MIGRATIONS, Intake, IntakeConfig
+from push_hub.intake.entries import take_apart
+from push_hub.intake.feeds import Feed
 from push_hub.intake.store import Update
 from push_hub.intake.turns import TopicTurns
 from push_hub.model import Content, Publication
 from storage import Database, StorageError
+from tests.push_hub.feeds import Item, atom
 from tests.push_hub.fetcher import HeldFetch, LogSink
 from tests.push_hub.harness import until
 
 T = TypeVar("T")
-TOPICS = ("http://a.example/1", "http://a.example/2")
+TOPICS = TEXT, FEED = ("http://a.example/text", "http://a.example/feed")
+TYPES = {TEXT: "text/plain", FEED: "application/atom+xml"}
 topics = st.sampled_from(TOPICS)
+
+
+ENTRY = re.compile(rb"<entry>.*?</entry>")
+
+
+def document(topic: str, version: int) -> bytes:
+    """Each version of the feed updates one entry, adds one and drops one."""
+    if topic == TEXT:
+        return b"%d" % version
+    items = [Item("updated", f"v{version}"), Item(f"added{version}"), Item(f"added{version - 1}")]
+    return atom(items, title="Versions")
+
+
+def version_of(body: bytes) -> int:
+    return int(body) if body.isdigit() else int(re.findall(rb">v(\d+)<", body)[0])
+
+
+class SlowReader:
+    """Takes feeds apart in this process, after as many turns of the loop as the machine says."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+
+    async def read(self, topic: str, content_type: str, body: bytes) -> Feed | None:
+        for _ in range(self.turns):
+            await asyncio.sleep(0)
+        return take_apart(body, content_type)
+
+    async def close(self) -> None:
+        pass
 
 
 class FailingSink(LogSink):
@@ -55,6 +91,8 @@ class IntakeMachine(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp())
         self.database = Database.open(self.folder / "hub.db", [*schema.MIGRATIONS, *MIGRATIONS])
         self.fetch = HeldFetch()
+        self.fetch.types = TYPES
+        self.reader = SlowReader()
         self.sink = FailingSink(self.database)
         self.now = 1_000_000.0
         self.version = dict.fromkeys(TOPICS, 0)
@@ -74,7 +112,7 @@ class IntakeMachine(RuleBasedStateMachine):
 
     def start(self) -> None:
         config = IntakeConfig(retry_base=60.0, max_attempts=1_000_000)
-        self.intake = Intake(self.database, self.fetch, self.sink, config, lambda: self.now)
+        self.intake = Intake(self.database, self.fetch, self.sink, config, lambda: self.now, reader=self.reader)
         honest = self.intake._store.finish
 
         def finish(update: Update) -> Future[None]:
@@ -91,7 +129,7 @@ class IntakeMachine(RuleBasedStateMachine):
     @rule(topic=topics)
     def write(self, topic: str) -> None:
         self.version[topic] += 1
-        self.fetch.bodies[topic] = b"%d" % self.version[topic]
+        self.fetch.bodies[topic] = document(topic, self.version[topic])
 
     @rule(some=st.lists(topics, min_size=1, max_size=3), settled=st.booleans())
     def ping(self, some: list[str], settled: bool) -> None:
@@ -106,7 +144,7 @@ class IntakeMachine(RuleBasedStateMachine):
     def bring(self, topic: str, settled: bool) -> None:
         """A fat ping; its answer comes when it comes."""
         self.write(topic)
-        content = Content("text/plain", self.fetch.bodies[topic])
+        content = Content(TYPES[topic], self.fetch.bodies[topic])
         task = self.loop.create_task(self.intake.offer(topic, content, topic))
         self.offers[task] = (topic, self.version[topic])
         if settled:
@@ -139,6 +177,10 @@ class IntakeMachine(RuleBasedStateMachine):
             self.flush()
             self.do(self.intake._threads.run(int))
             self.turns(5)
+
+    @rule(turns=st.integers(0, 40))
+    def slow_down_reader(self, turns: int) -> None:
+        self.reader.turns = turns
 
     @rule(how=st.sampled_from(["before", "after"]))
     def break_sink(self, how: str) -> None:
@@ -203,9 +245,16 @@ class IntakeMachine(RuleBasedStateMachine):
         assert len(self.intake._visits._turns) == 0
         for topic in TOPICS:
             rows = self.database.read("SELECT body FROM publications WHERE topic = ? ORDER BY id", (topic,))
-            published = [int(body) for (body,) in rows]
+            published = [version_of(body) for (body,) in rows]
             assert all(earlier < later for earlier, later in pairwise(published)), published
             assert (published[-1] if published else 0) >= self.owed[topic], (published, self.owed[topic])
+        told: set[bytes] = set()
+        for body, changes in self.database.read(
+            "SELECT body, changes FROM publications WHERE topic = ? ORDER BY id", (FEED,)
+        ):
+            # Whoever gets only the changes has been told of every entry that was ever published.
+            told |= set(ENTRY.findall(changes))
+            assert set(ENTRY.findall(body)) <= told
 
 
 async def _call(work: object) -> None:
