@@ -66,6 +66,8 @@ class Intake:
         self._running = True
         self._swept_to = ""
         self._idle.clear()
+        # The first page before anybody pings: a topic that is on it would otherwise be fetched twice.
+        await self._sweep_or_say_why()
         self._keepers.append(asyncio.create_task(self._keep_sweeping()))
         if self._config.poll:
             self._keepers.append(asyncio.create_task(self._every(self._config.poll_tick, self.poll)))
@@ -158,7 +160,7 @@ class Intake:
 
     def _roomy(self) -> bool:
         """Half of the places are free: worth another page of rows."""
-        return self._free() * 2 >= self._config.max_waiting_topics
+        return 0 < self._free() >= self._config.max_waiting_topics / 2
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -204,18 +206,21 @@ class Intake:
     async def _keep_sweeping(self) -> None:
         """Page after page while a round is under way and there is room; then a new round every `sweep_every`."""
         while True:
-            try:
-                while self._swept_to is not None:
-                    self._room.clear()
-                    await self.sweep()
-                    if not self._roomy():
-                        await self._room.wait()
-            except Exception as error:  # a store that cannot be read now may be readable later
-                self._swept_to = None
-                self._observe(SweepFailed(reason_of(error)))
-            self._pump()
+            while self._swept_to is not None:
+                self._room.clear()
+                if not self._roomy():
+                    await self._room.wait()
+                await self._sweep_or_say_why()
             await asyncio.sleep(self._config.sweep_every)
             self._swept_to = ""
+
+    async def _sweep_or_say_why(self) -> None:
+        try:
+            await self.sweep()
+        except Exception as error:  # a store that cannot be read now may be readable on the next round
+            self._swept_to = None
+            self._observe(SweepFailed(reason_of(error)))
+            self._pump()
 
     async def _every(self, seconds: float, work: Callable[[], Coroutine[None, None, None]]) -> None:
         while True:

@@ -69,6 +69,7 @@ async def test_a_store_that_fails_long_does_not_strand_the_ping(setup: Setup) ->
 
     intake._store.finish = finish  # type: ignore[method-assign]
     await intake.start()
+    await intake.idle()
     await intake.ping([TOPIC])
     for _ in range(10):
         await intake.idle()

@@ -164,6 +164,7 @@ BOMB = bytes(3_000_000)
         ("br", brotli.compress(BOMB, quality=1)),
         ("gzip, br", brotli.compress(gzip.compress(BOMB))),
     ],
+    ids=["gzip", "deflate", "br", "twice"],
 )
 async def test_decompression_bombs_are_refused(coding: str, body: bytes) -> None:
     fetch = ScriptedFetch()
@@ -215,6 +216,7 @@ async def setup(tmp_path: Path) -> AsyncIterator[Setup]:
         ("text/csv", b"\xef\xbb\xbfa,b\r\n1,2\r\n"),
         ("x", b""),
     ],
+    ids=["json", "jsonfeed", "text", "png", "svg", "html", "xml", "csv", "empty"],
 )
 async def test_other_content_is_passed_on_whole_and_byte_identical(
     setup: Setup, content_type: str, body: bytes
