@@ -10,7 +10,7 @@ It runs alone. Somebody who wants more (a gateway) adds a listener, and hands pu
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +21,6 @@ from push_hub.delivery import OverloadedError as DeliveryOverloadedError
 from push_hub.diagnostics import Diagnostics, DiagnosticsConfig
 from push_hub.intake import MIGRATIONS as INTAKE_TABLES
 from push_hub.intake import Intake, IntakeConfig
-from push_hub.intake import OverloadedError as IntakeOverloadedError
 from push_hub.listening import Doorkeeper, GuardedSite, open_socket
 from push_hub.model import Content, Dialect, HubListener, Publication, Subscription
 from push_hub.outbound.addresses import AddressPolicy
@@ -173,7 +172,7 @@ class Hub:
         )
         intake = Intake(database, client, _ListenedSink(self), config.intake, self._clock, self._observer)
         server = HubServer(
-            config.server, verifier, _Pings(intake), health=lambda: None, observer=self._observer, clock=self._clock
+            config.server, verifier, intake, health=lambda: None, observer=self._observer, clock=self._clock
         )
         streams = Streams(config.streams, delivery, server.gate)
         app = server.application()
@@ -244,25 +243,6 @@ class Hub:
         )
         if change is not None:
             self._changed(change)
-
-
-class _Pings:
-    """The server's way to intake: the same refusals, in the words the server knows."""
-
-    def __init__(self, intake: Intake) -> None:
-        self._intake = intake
-
-    async def ping(self, topics: Sequence[str]) -> None:
-        try:
-            await self._intake.ping(topics)
-        except IntakeOverloadedError as error:
-            raise OverloadedError(error.retry_after, error.text) from error
-
-    async def offer(self, topic: str, content: Content, self_url: str) -> None:
-        try:
-            await self._intake.offer(topic, content, self_url)
-        except IntakeOverloadedError as error:
-            raise OverloadedError(error.retry_after, error.text) from error
 
 
 class _ListenedSink:

@@ -44,7 +44,7 @@ class PingTaker(Protocol):
         """Raises `OverloadedError`."""
 
     async def offer(self, topic: str, content: Content, self_url: str) -> None:
-        """Content that an allowed publisher brought along. Raises `OverloadedError`."""
+        """Content an allowed publisher brought along. Raises `OverloadedError`, or `RequestError` with the reason."""
 
 
 class PublicationLog(Protocol):

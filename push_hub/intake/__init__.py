@@ -1,8 +1,8 @@
 """From a ping to a publication: fetch the topic, find out what is new, hand it on."""
 
 from push_hub.intake.config import IntakeConfig
-from push_hub.intake.intake import Intake, OverloadedError
+from push_hub.intake.intake import Intake
 from push_hub.intake.ports import Fetch, FetchError, Response, Sink
 from push_hub.intake.store import MIGRATIONS
 
-__all__ = ["MIGRATIONS", "Fetch", "FetchError", "Intake", "IntakeConfig", "OverloadedError", "Response", "Sink"]
+__all__ = ["MIGRATIONS", "Fetch", "FetchError", "Intake", "IntakeConfig", "Response", "Sink"]

@@ -21,11 +21,22 @@ class IntakeConfig:
     retry_cap: float = 600.0
     max_entries_kept: int = 5_000
     """Entries remembered for one topic, beyond those its document holds now."""
+    max_offers: int = 64
+    """Fat pings looked at or waiting for it; above it they are refused with a time to come back."""
+    max_threads: int = 2
+    """Threads for hashing, unpacking and comparing."""
+    sweep_page: int = 1_000
+    """Rows of waiting pings taken up at once, at the start and on each round after it."""
+    sweep_every: float = 60.0
     max_parses: int = 2
-    """Documents taken apart at the same time, off the event loop."""
-    loose_max_bytes: int = 2 * 1024 * 1024
-    """Malformed feeds above this size are not given to the lenient parser, only passed on whole."""
-    loose_timeout: float = 10.0
+    """Parser processes, started when first needed: so many documents are taken apart at the same time."""
+    parse_max_bytes: int = 4 * 1024 * 1024
+    """Feeds above this size are not taken apart, only passed on whole."""
+    parse_timeout: float = 10.0
+    """A parser that takes longer (on the clock or of processor time) is ended, and its document passed on whole."""
+    parser_memory: int = 512 * 1024 * 1024
+    parser_documents: int = 1_000
+    """A parser process is replaced after so many, in case it leaks."""
     user_agent: str = "psph-hub"
     poll: bool = False
     """Look by ourselves at topics that have subscribers and whose publishers do not ping."""

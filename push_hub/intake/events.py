@@ -43,5 +43,45 @@ class DocumentRefused:
     reason: str
 
 
-IntakeEvent = PingsStored | PingsRefused | TopicFetched | FetchFailed | DocumentRefused
+@dataclass(frozen=True, slots=True)
+class FetchOvertaken:
+    """A publisher brought content along while its topic was fetched: the answer was dropped, and is asked for again."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class SweepFailed:
+    """Waiting pings or polls could not be read from the store; the next round tries again."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ParserGaveUp:
+    """A feed was not taken apart (too large, too slow, the process died): it is passed on whole."""
+
+    topic: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ParsersDisagreed:
+    """The two parsers did not see the same entries: the document is passed on whole."""
+
+    topic: str
+    reason: str
+
+
+IntakeEvent = (
+    PingsStored
+    | PingsRefused
+    | TopicFetched
+    | FetchFailed
+    | DocumentRefused
+    | FetchOvertaken
+    | SweepFailed
+    | ParserGaveUp
+    | ParsersDisagreed
+)
 Observer = Callable[[IntakeEvent], None]

@@ -1,21 +1,25 @@
-"""What is in a feed, and what of it is new: Atom and RSS 0.9x, 1.0 and 2.0, worked on as bytes.
+"""Where the entries of a feed are: Atom and RSS 0.9x, 1.0 and 2.0, worked on as bytes.
 
 One expat pass finds where each entry begins and ends in the original bytes, what identifies it, and the hints
 about polling. Leaving out the entries that were seen before is then a matter of cutting byte ranges, so
 everything else, `atom:id` and the encoding included, stays exactly as the publisher wrote it.
 
+Who an entry is and what it says is decided in `entries`, with feedparser; this module gives its own opinion on
+both, so that the two can be compared. Its digest covers elements, attributes and text, not how they are spelled:
+quotes, CDATA, character references, comments and indentation may change without the entry being another.
+
 An entry's range takes the white space before it along. What remains when all entries are cut is the frame:
 it is the same whether entries come or go, and another when the publisher changed something around them (H42).
 
 Names are compared without regard to namespace declarations (an entry has the prefix of its root), because feeds
-with undeclared prefixes are common and otherwise sound. Documents that expat refuses are for `loose`.
+with undeclared prefixes are common and otherwise sound. Documents that expat refuses are for feedparser alone.
 """
 
 import hashlib
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from xml.parsers import expat
 
@@ -51,6 +55,8 @@ class Entry:
     digest: bytes
     start: int = -1
     end: int = -1
+    id: str = ""
+    """What the entry calls itself (id, guid or rdf:about), when it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +121,7 @@ def told_apart(entries: Sequence[Entry]) -> list[Entry]:
     """Entries that wrongly share an identifier are identified by their content as well."""
     count = Counter(entry.key for entry in entries)
     return [
-        entry
-        if count[entry.key] == 1
-        else Entry(hashlib.sha256(entry.key + entry.digest).digest(), entry.digest, entry.start, entry.end)
+        entry if count[entry.key] == 1 else replace(entry, key=hashlib.sha256(entry.key + entry.digest).digest())
         for entry in entries
     ]
 
@@ -132,6 +136,8 @@ class _Reader:
         self._parser.StartElementHandler = self._started
         self._parser.EndElementHandler = self._ended
         self._parser.CharacterDataHandler = self._text
+        self._parser.buffer_text = True
+        self._said = hashlib.sha256()
         self._path: list[str] = []
         self._kind: Kind | None = None
         self._prefix = ""
@@ -170,6 +176,7 @@ class _Reader:
         if depth == 1:
             self._root(name)
         elif self._entry_depth:
+            self._say_start(name, attributes)
             if depth == self._entry_depth + 1:
                 self._in_entry(name, attributes)
         elif self._is_entry(name, depth):
@@ -178,6 +185,8 @@ class _Reader:
             self._entry_depth = depth
             self._start = self._parser.CurrentByteIndex
             self._found = {}
+            self._said = hashlib.sha256()
+            self._say_start(name, attributes)
             about = attributes.get("rdf:about")
             if self._kind is Kind.RDF and about:
                 self._found["about"] = about[:MAX_TEXT]
@@ -215,13 +224,27 @@ class _Reader:
         self._collected = []
         self._room = MAX_TEXT
 
+    def _say_start(self, name: str, attributes: Mapping[str, str]) -> None:
+        self._say("<" + name)
+        for key in sorted(attributes):
+            self._say(key + "=" + attributes[key])
+
+    def _say(self, what: str) -> None:
+        data = what.encode("utf-8", "surrogatepass")
+        self._said.update(b"%d " % len(data))
+        self._said.update(data)
+
     def _text(self, text: str) -> None:
+        if self._entry_depth and not text.isspace():
+            self._say(text)
         if self._collecting is not None and self._room > 0:
             self._collected.append(text[: self._room])
             self._room -= len(text)
 
     def _ended(self, name: str) -> None:
         depth = len(self._path)
+        if self._entry_depth:
+            self._say(">")
         if self._collecting is not None and depth == self._collecting_depth:
             self._take(self._collecting, "".join(self._collected).strip())
             self._collecting = None
@@ -247,14 +270,15 @@ class _Reader:
             end = self._body.find(closing, at) + len(closing)
         else:
             end = at  # an empty element tag: expat already stands behind it
-        digest = hashlib.sha256(self._body[self._start : end]).digest()
+        digest = self._said.digest()
         for what in ("id", "guid", "about", "link", "title"):
             if what in self._found:
                 key = entry_key(what, self._found[what])
                 break
         else:
             key = entry_key("content", digest.hex())
-        self._entries.append(Entry(key, digest, self._before_space(self._start), end))
+        name_of_its_own = next((self._found[what] for what in ("id", "guid", "about") if what in self._found), "")
+        self._entries.append(Entry(key, digest, self._before_space(self._start), end, name_of_its_own))
         self._entry_depth = 0
 
     def _before_space(self, start: int) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from push_hub.intake.feeds import Feed
 from push_hub.model import Content, Publication
 
 
@@ -48,6 +49,15 @@ class Fetch(Protocol):
         timeout: float,  # noqa: ASYNC109 - covers the whole exchange, and the port says so
         max_bytes: int,
     ) -> Response: ...
+
+
+class FeedReader(Protocol):
+    """Takes feeds apart, off the event loop."""
+
+    async def read(self, topic: str, content_type: str, body: bytes) -> Feed | None:
+        """None when the document is passed on whole. Raises `UnsafeXmlError`, nothing else."""
+
+    async def close(self) -> None: ...
 
 
 class Sink(Protocol):

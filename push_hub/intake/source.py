@@ -7,6 +7,7 @@ from urllib.parse import urljoin, urlsplit
 from push_hub.intake.config import IntakeConfig
 from push_hub.intake.decode import ACCEPT_ENCODING, decode_body
 from push_hub.intake.ports import Fetch, FetchError, HeaderLookup, reason_of
+from push_hub.intake.threads import Threads
 
 PERMANENT = frozenset({301, 308})
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -51,9 +52,14 @@ def user_agent(name: str, subscribers: int) -> str:
 
 
 async def fetch_document(
-    fetch: Fetch, start: str, known: Validators, subscribers: int, config: IntakeConfig
+    fetch: Fetch,
+    start: str,
+    known: Validators,
+    subscribers: int,
+    config: IntakeConfig,
+    threads: Threads | None = None,
 ) -> Fetched:
-    """GET, following redirects. Raises `FetchFailedError`."""
+    """GET, following redirects; unpacks in `threads` if there are any. Raises `FetchFailedError`."""
     url = start
     visited = {url}
     moved_to: str | None = None
@@ -82,7 +88,10 @@ async def fetch_document(
             visited.add(target)
             url = target
             continue
-        return _document(response.status, response.headers, response.body, url, known, moved_to, config)
+        answer = (response.status, response.headers, response.body, url, known, moved_to, config)
+        if threads is None or not response.headers.get("Content-Encoding"):
+            return _document(*answer)
+        return await threads.run(_document, *answer)
 
 
 def _document(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from push_hub.intake.feeds import Entry
+from push_hub.intake.feeds import Entry, PollHints
 from push_hub.intake.source import Validators
 from push_hub.model import Content
 from storage import Database, Migration, Transaction
@@ -21,6 +21,16 @@ MIGRATIONS = [
                 moved_at      REAL,
                 frame_digest  BLOB
             ) WITHOUT ROWID""",
+        ],
+    ),
+    Migration(
+        "push_hub.intake",
+        2,
+        [
+            # What the publisher says about polling counts also when the next answer is «not modified».
+            "ALTER TABLE sources ADD COLUMN ttl REAL",
+            "ALTER TABLE sources ADD COLUMN skip_hours INTEGER NOT NULL DEFAULT 0",
+            "ALTER TABLE sources ADD COLUMN skip_days INTEGER NOT NULL DEFAULT 0",
         ],
     ),
 ]
@@ -40,6 +50,15 @@ class Source:
     moved_to: str | None = None
     moved_at: float = 0.0
     poll_every: float | None = None
+    hints: PollHints = field(default_factory=PollHints)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Topics found on a part of a round, and where the next part begins (empty: at the beginning)."""
+
+    topics: Sequence[str]
+    until: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +79,7 @@ class Update:
     moved_at: float | None = None
     poll_every: float | None = None
     poll_at: float | None = None
+    hints: PollHints | None = None
 
 
 class IntakeStore:
@@ -77,8 +97,9 @@ class IntakeStore:
             )
         )
 
-    def pings(self, limit: int) -> list[str]:
-        rows = self._database.read("SELECT topic FROM pings ORDER BY received_at LIMIT ?", (limit,))
+    def pings_after(self, topic: str, limit: int) -> list[str]:
+        """Pinged topics in the order of their names, after this one."""
+        rows = self._database.read("SELECT topic FROM pings WHERE topic > ? ORDER BY topic LIMIT ?", (topic, limit))
         return [str(topic) for (topic,) in rows]
 
     def pinged_until(self, topic: str) -> float | None:
@@ -88,13 +109,16 @@ class IntakeStore:
     def source(self, topic: str) -> Source:
         rows = self._database.read(
             "SELECT t.self_url, t.etag, t.last_modified, t.body_digest, t.poll_every, s.validated_url, s.moved_to, "
-            "s.moved_at, s.frame_digest FROM topics t LEFT JOIN sources s ON s.topic = t.url WHERE t.url = ?",
+            "s.moved_at, s.frame_digest, s.ttl, s.skip_hours, s.skip_days "
+            "FROM topics t LEFT JOIN sources s ON s.topic = t.url WHERE t.url = ?",
             (topic,),
         )
         if not rows:
             return Source(topic)
-        self_url, etag, modified, digest, every, url, moved_to, moved_at, frame = rows[0]
-        return Source(self_url, Validators(url or "", etag, modified), digest, frame, moved_to, moved_at or 0.0, every)
+        self_url, etag, modified, digest, every, url, moved_to, moved_at, frame, ttl, hours, days = rows[0]
+        hints = PollHints(ttl, _from_bits(hours or 0), _from_bits(days or 0))
+        validators = Validators(url or "", etag, modified)
+        return Source(self_url, validators, digest, frame, moved_to, moved_at or 0.0, every, hints)
 
     def seen(self, topic: str) -> dict[bytes, bytes]:
         return dict(self._database.read("SELECT entry, digest FROM entries WHERE topic = ?", (topic,)))
@@ -120,14 +144,18 @@ class IntakeStore:
         )
         return [str(url) for (url,) in rows]
 
-    def unknown_topics(self, limit: int) -> list[str]:
-        """Subscribed topics that were never looked at."""
+    def unknown_topics(self, after: str, limit: int) -> Page:
+        """Subscribed topics that have no time for their next look yet, among the next `limit` topics."""
+        # From one topic to the next by the index: a topic may have a million subscriptions to be jumped over.
         rows = self._database.read(
-            "SELECT DISTINCT topic FROM subscriptions WHERE NOT EXISTS "
-            "(SELECT 1 FROM topics WHERE url = topic) LIMIT ?",
-            (limit,),
+            "WITH RECURSIVE next (topic) AS (SELECT min(topic) FROM subscriptions WHERE topic > ?1 UNION ALL "
+            "SELECT (SELECT min(topic) FROM subscriptions WHERE topic > next.topic) FROM next "
+            "WHERE next.topic IS NOT NULL LIMIT ?2) "
+            "SELECT topic, EXISTS (SELECT 1 FROM topics WHERE url = topic AND poll_at IS NOT NULL) FROM next "
+            "WHERE topic IS NOT NULL",
+            (after, limit),
         )
-        return [str(topic) for (topic,) in rows]
+        return Page([str(topic) for topic, known in rows if not known], str(rows[-1][0]) if len(rows) == limit else "")
 
     def finish(self, update: Update) -> Future[None]:
         return self._database.write(lambda tx: self._finish(tx, update))
@@ -161,6 +189,11 @@ class IntakeStore:
                 "DO UPDATE SET validated_url = excluded.validated_url, frame_digest = excluded.frame_digest",
                 (update.topic, new.url, update.frame),
             )
+        if update.hints is not None:
+            tx.execute(
+                "UPDATE sources SET ttl = ?, skip_hours = ?, skip_days = ? WHERE topic = ?",
+                (update.hints.ttl, _bits(update.hints.skip_hours), _bits(update.hints.skip_days), update.topic),
+            )
         if update.moved_at is not None:
             tx.execute(
                 "UPDATE sources SET moved_to = ?, moved_at = ? WHERE topic = ?",
@@ -183,3 +216,11 @@ class IntakeStore:
             "(SELECT entry FROM entries WHERE topic = ?1 ORDER BY seen_at DESC LIMIT ?3)",
             (update.topic, update.fetched_at, self._max_entries + len(update.entries)),
         )
+
+
+def _bits(numbers: frozenset[int]) -> int:
+    return sum(1 << number for number in numbers)
+
+
+def _from_bits(bits: int) -> frozenset[int]:
+    return frozenset(number for number in range(24) if bits >> number & 1)

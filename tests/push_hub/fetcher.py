@@ -1,11 +1,18 @@
-"""A test's way to the network: the intake's fetch port on a bare aiohttp session, without any guard."""
+"""What the intake's tests put at its ports.
 
+A bare aiohttp session without any guard; an origin in memory whose answers a test lets go one by one; the sink's table.
+"""
+
+import asyncio
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import aiohttp
 
 from push_hub.intake.ports import FetchError
+from push_hub.model import Content, Publication
+from storage import Database
 
 
 class Headers:
@@ -58,3 +65,109 @@ class AiohttpFetch:
                 return TestResponse(response.status, Headers(list(response.headers.items())), content)
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise FetchError(f"{type(error).__name__}: {error}") from error
+
+
+class HeldFetch:
+    """An origin in memory: a request reads the state at once, and gets its answer when the test lets it go."""
+
+    def __init__(self) -> None:
+        self.bodies: dict[str, bytes] = {}
+        self.content_type = "text/plain"
+        self.types: Mapping[str, str] = {}
+        self.content_encoding = ""
+        self.held: deque[asyncio.Event] = deque()
+        self.holding = True
+        self.requests = 0
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        timeout: float,  # noqa: ASYNC109
+        max_bytes: int,
+    ) -> TestResponse:
+        self.requests += 1
+        fields = [("Content-Type", self.types.get(url, self.content_type))]
+        if self.content_encoding:
+            fields.append(("Content-Encoding", self.content_encoding))
+        answer = TestResponse(200, Headers(fields), self.bodies[url])
+        if self.holding:
+            gate = asyncio.Event()
+            self.held.append(gate)
+            await gate.wait()
+        return answer
+
+    def let_go(self) -> None:
+        """The oldest request that waits gets its answer."""
+        if self.held:
+            self.held.popleft().set()
+
+    def stop_holding(self) -> None:
+        self.holding = False
+        while self.held:
+            self.let_go()
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    url: str
+    headers: Mapping[str, str]
+
+
+class ScriptedFetch:
+    """An origin in memory that answers what the test set, or fails; 304 by itself when the validators match."""
+
+    def __init__(self) -> None:
+        self._answers: dict[str, TestResponse | Exception] = {}
+        self.asked: list[Asked] = []
+
+    def set(self, url: str, body: bytes = b"", status: int = 200, **fields: str) -> None:
+        headers = Headers([(name.replace("_", "-"), value) for name, value in fields.items()])
+        self._answers[url] = TestResponse(status, headers, body)
+
+    def fail(self, url: str, reason: str) -> None:
+        self._answers[url] = FetchError(reason)
+
+    @property
+    def urls(self) -> list[str]:
+        return [asked.url for asked in self.asked]
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        timeout: float,  # noqa: ASYNC109
+        max_bytes: int,
+    ) -> TestResponse:
+        self.asked.append(Asked(url, dict(headers)))
+        answer = self._answers[url]
+        if isinstance(answer, Exception):
+            raise answer
+        for sent, given in (("If-None-Match", "ETag"), ("If-Modified-Since", "Last-Modified")):
+            if headers.get(sent) is not None and headers[sent] == answer.headers.get(given):
+                return TestResponse(304, answer.headers, b"")
+        return answer
+
+
+class LogSink:
+    """The publications table, as the delivery part keeps it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def accept(self, topic: str, self_url: str, content: Content) -> Publication:
+        row = (topic, self_url, content.content_type, content.body, content.changes, 1.0)
+        write = self._database.write(
+            lambda tx: tx.execute(
+                "INSERT INTO publications (topic, self_url, content_type, body, changes, accepted_at) "
+                "VALUES (?, ?, ?, ?, ?, ?) RETURNING id",
+                row,
+            )
+        )
+        return Publication((await asyncio.wrap_future(write))[0][0], topic, self_url, content, 1.0)

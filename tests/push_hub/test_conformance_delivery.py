@@ -265,6 +265,7 @@ async def test_diagnostics_for_operator_and_for_who_knows_the_secret(world: Worl
     found = world.hub.subscriptions.find(world.topic, callback, time.time())
     assert found is not None
     await until(lambda: world.hub.delivery.history(found.id))
+    await until(lambda: world.hub._running.database.read("SELECT 1 FROM topics"))  # written after the publication
     right = {"Authorization": proof_of(b"geheim", world.topic, callback, now)}
     for headers in (OPERATOR, right):
         async with world.http.get(where, params=params, headers=headers) as answer:

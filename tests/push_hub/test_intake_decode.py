@@ -1,8 +1,12 @@
 """Content encodings are undone within a bound."""
 
 import gzip
+import tracemalloc
 import zlib
+from collections.abc import Callable
+from functools import partial
 
+import brotli
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +26,8 @@ def test_each_coding_round_trips(data: bytes) -> None:
         (gzip.compress(data), "gzip"),
         (gzip.compress(data[:7]) + gzip.compress(data[7:]), "X-GZIP"),
         (zlib.compress(data), "deflate"),
+        (brotli.compress(data), "br"),
+        (gzip.compress(brotli.compress(data)), "br, gzip"),
         (gzip.compress(zlib.compress(data)), "deflate, gzip"),
         (data, "identity"),
         (data, ""),
@@ -41,16 +47,43 @@ def test_broken_codings_give_a_reason(data: bytes, coding: str) -> None:
         assert error.reason
 
 
-@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": partial(gzip.compress, compresslevel=1),
+    "deflate": zlib.compress,
+    "br": partial(brotli.compress, quality=1),
+}
+
+
+@pytest.mark.parametrize("coding", sorted(COMPRESS))
 def test_a_bomb_stops_at_the_limit(coding: str) -> None:
-    bomb = (gzip.compress if coding == "gzip" else zlib.compress)(bytes(50_000_000))
+    compress = COMPRESS[coding]
+    bomb = compress(bytes(64_000_000))
+    tracemalloc.start()
+    try:
+        with pytest.raises(FetchError, match="larger"):
+            decode_body(bomb, coding, 1_000_000)
+        assert tracemalloc.get_traced_memory()[1] < 16_000_000  # of the 64 it stands for
+    finally:
+        tracemalloc.stop()
+    assert decode_body(compress(bytes(1000)), coding, 1000) == bytes(1000)
     with pytest.raises(FetchError, match="larger"):
-        decode_body(bomb, coding, 1_000_000)
+        decode_body(compress(bytes(1001)), coding, 1000)
+
+
+def test_a_bomb_in_a_bomb_stops_at_the_first() -> None:
+    with pytest.raises(FetchError, match="larger"):
+        decode_body(gzip.compress(gzip.compress(bytes(10_000_000))), "gzip, gzip", 1000)
+
+
+def test_members_of_a_gzip_stream_are_counted_and_share_the_limit() -> None:
+    with pytest.raises(FetchError, match="members"):
+        decode_body(gzip.compress(b"") * 300, "gzip", 1000)
     with pytest.raises(FetchError, match="larger"):
         decode_body(gzip.compress(bytes(600)) * 2, "gzip", 1000)
     assert decode_body(gzip.compress(bytes(500)) * 2, "gzip", 1000) == bytes(1000)
 
 
-def test_a_cut_body_is_an_error() -> None:
+@pytest.mark.parametrize("coding", sorted(COMPRESS))
+def test_a_cut_body_is_an_error(coding: str) -> None:
     with pytest.raises(FetchError, match="too early"):
-        decode_body(gzip.compress(b"hello" * 99)[:-9], "gzip", 1000)
+        decode_body(COMPRESS[coding](b"hello" * 99)[:-5], coding, 1000)

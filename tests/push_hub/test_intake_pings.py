@@ -12,32 +12,15 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from push_hub import schema
-from push_hub.intake import MIGRATIONS, Intake, IntakeConfig, OverloadedError
+from push_hub.intake import MIGRATIONS, Intake, IntakeConfig
 from push_hub.intake.events import IntakeEvent
-from push_hub.model import Content, Publication
+from push_hub.model import Content
+from push_hub.ports import OverloadedError
 from storage import Database
 from tests.push_hub.feeds import Item, atom
-from tests.push_hub.fetcher import AiohttpFetch
+from tests.push_hub.fetcher import AiohttpFetch, LogSink
 
 ATOM = 'application/atom+xml; charset="UTF-8"'
-
-
-class LogSink:
-    """The publications table, as the delivery part keeps it."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def accept(self, topic: str, self_url: str, content: Content) -> Publication:
-        row = (topic, self_url, content.content_type, content.body, content.changes, 1.0)
-        write = self._database.write(
-            lambda tx: tx.execute(
-                "INSERT INTO publications (topic, self_url, content_type, body, changes, accepted_at) "
-                "VALUES (?, ?, ?, ?, ?, ?) RETURNING id",
-                row,
-            )
-        )
-        return Publication((await asyncio.wrap_future(write))[0][0], topic, self_url, content, 1.0)
 
 
 class Origin:
@@ -249,9 +232,8 @@ async def test_killed_between_publication_and_state_publishes_once(hub: Setup) -
     intake = hub.another()
     intake._store.finish = lambda update: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[method-assign]
     await intake.ping([hub.url("/feed")])
-    intake._queue.next(hub.now)
     with contextlib.suppress(KeyboardInterrupt):
-        await intake._one_fetch(hub.url("/feed"))
+        await intake._visits.visit(hub.url("/feed"))
     assert (len(hub.published()), hub.pings()) == (1, 1)
     hub.intake = hub.another()
     await hub.intake.start()

@@ -1,0 +1,264 @@
+"""One visit to a topic: fetch it (or take what a publisher brought along), publish what is new, write down the rest.
+
+Why nothing is published twice or lost, whenever the process is killed: a new state is given to the sink first, and our
+own state is written after that is on disk. Killed in between, the visit is repeated with the old validators and finds
+the same content «new» again; before it is given to the sink it is compared with the topic's newest publication,
+which is this very content, and only the state is written. If the publisher changed the document once more in between,
+that is a new state and is published: its `changes` then hold the entries of both, so that nobody misses one.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+from push_hub.discovery import discover
+from push_hub.intake.config import IntakeConfig
+from push_hub.intake.events import DocumentRefused, FetchFailed, FetchOvertaken, IntakeEvent, Observer, TopicFetched
+from push_hub.intake.look import Look, Looker
+from push_hub.intake.ports import FeedReader, Fetch, Sink, reason_of
+from push_hub.intake.schedule import PollPlan, Seen, max_age, plan_poll, retry_after, retry_delay
+from push_hub.intake.source import Fetched, FetchFailedError, fetch_document
+from push_hub.intake.store import IntakeStore, Source, Update
+from push_hub.intake.threads import Threads
+from push_hub.intake.turns import TopicTurns
+from push_hub.model import Content
+from push_hub.ports import OverloadedError
+from push_hub.protocol.requests import RequestError
+from push_hub.xmlguard import UnsafeXmlError
+from storage import StorageError
+
+DEFAULT_TYPE = "application/octet-stream"
+UNPROCESSABLE = 422
+QUICK_REPEATS = 3
+"""Fetches that were overtaken are repeated at once this often, then with growing pauses."""
+
+
+class Visits:
+    def __init__(
+        self,
+        store: IntakeStore,
+        fetch: Fetch,
+        sink: Sink,
+        reader: FeedReader,
+        threads: Threads,
+        config: IntakeConfig,
+        clock: Callable[[], float],
+        observer: Observer | None,
+    ) -> None:
+        self._store = store
+        self._fetch = fetch
+        self._sink = sink
+        self._looker = Looker(store, reader, threads)
+        self._threads = threads
+        self._config = config
+        self._clock = clock
+        self._observer = observer
+        self._turns = TopicTurns()
+        self._offers = 0
+        self._attempts: dict[str, int] = {}
+        """Tries of topics whose server gives trouble. After `max_attempts` the intake waits for the next ping."""
+        self._stalls: dict[str, int] = {}
+        """Tries that failed on our own side (store, overload). These have no end: the ping was acknowledged."""
+        self._overtakes: dict[str, int] = {}
+        self._jitter = random.Random()  # noqa: S311 - spreads retries, guards nothing
+
+    def fresh_start(self, topic: str) -> None:
+        """A new ping: the topic gets all its tries again."""
+        self._attempts.pop(topic, None)
+
+    async def visit(self, topic: str) -> float | None:
+        """Fetch, publish, remember. Returns when to try again, or None when this was the end of it."""
+        try:
+            retry_at = await self._visit(topic)
+        except Exception as error:  # a full disk, a busy sink: the ping's row is still there
+            stalls = self._stalls[topic] = self._stalls.get(topic, 0) + 1
+            wait = retry_delay(stalls, self._config.retry_base, self._config.retry_cap, self._jitter)
+            if isinstance(error, OverloadedError):
+                wait = max(wait, min(error.retry_after, self._config.retry_cap))
+            retry_at = self._clock() + wait
+            self._observe(FetchFailed(topic, reason_of(error), retry_at))
+            return retry_at
+        self._stalls.pop(topic, None)
+        return retry_at
+
+    async def offer(self, topic: str, content: Content, self_url: str) -> None:
+        """Content an allowed publisher brought along: treated as if it had been fetched. Returns when on disk.
+
+        Raises `OverloadedError`, or `RequestError` for content that is refused; both change nothing.
+        """
+        if self._offers >= self._config.max_offers:
+            raise OverloadedError(self._config.busy_retry_after, "too much content is waiting to be looked at")
+        self._offers += 1
+        self._turns.arrived(topic)
+        try:
+            async with self._turns.turn(topic):
+                await self._take_offer(topic, content, self_url)
+        except UnsafeXmlError as error:
+            self._observe(DocumentRefused(topic, str(error)))
+            raise RequestError(f"the content is refused as unsafe XML: {error}", UNPROCESSABLE) from error
+        finally:
+            self._offers -= 1
+
+    async def _take_offer(self, topic: str, content: Content, self_url: str) -> None:
+        source = self._store.source(topic)
+        look = await self._looker.look(topic, content, source)
+        await self._publish(topic, self_url, look)
+        update = Update(
+            topic,
+            self_url,
+            "the publisher brought the content along",
+            self._clock(),
+            None,
+            # No validators: the next fetch must not be answered «not modified» for content we never fetched.
+            validators=replace(source.validators, etag=None, last_modified=None),
+            body_digest=look.digest,
+            frame=look.frame,
+            entries=look.entries,
+            hints=look.hints,
+        )
+        if self._config.poll:
+            plan = self._plan(source, Seen(look.changed, look.hints or source.hints), pinged=True)
+            update = replace(update, poll_every=plan.every, poll_at=plan.at)
+        await asyncio.wrap_future(self._store.finish(update))
+
+    def _observe(self, event: IntakeEvent) -> None:
+        if self._observer is not None:
+            self._observer(event)
+
+    async def _visit(self, topic: str) -> float | None:
+        async with self._turns.fetching(topic):
+            answered = self._store.pinged_until(topic)
+            source = self._store.source(topic)
+            try:
+                fetched = await self._fetched(topic, source)
+                async with self._turns.turn(topic):
+                    if self._turns.overtaken(topic):
+                        return self._again(topic, answered)
+                    await self._take(topic, source, fetched, answered)
+            except (StorageError, OverloadedError):
+                raise
+            except (FetchFailedError, UnsafeXmlError) as error:
+                return await self._failed(topic, error, answered)
+            except Exception as error:  # the sink's refusal, or a mistake of ours: it must end some time
+                lasting = isinstance(error, RequestError)
+                return await self._failed(topic, FetchFailedError(reason_of(error), lasting), answered)
+        self._attempts.pop(topic, None)
+        self._overtakes.pop(topic, None)
+        return None
+
+    async def _fetched(self, topic: str, source: Source) -> Fetched:
+        start = topic
+        if source.moved_to and self._clock() - source.moved_at < self._config.permanent_redirect_trust:
+            start = source.moved_to
+        subscribers = await self._threads.run(self._store.subscribers, topic)
+        return await fetch_document(self._fetch, start, source.validators, subscribers, self._config, self._threads)
+
+    def _again(self, topic: str, answered: float | None) -> float | None:
+        """The answer was overtaken by content brought along. A ping still wants its own look; a poll does not."""
+        self._observe(FetchOvertaken(topic))
+        if answered is None:
+            return None
+        overtakes = self._overtakes[topic] = self._overtakes.get(topic, 0) + 1
+        if overtakes < QUICK_REPEATS:
+            return self._clock()
+        base, cap = self._config.retry_base, self._config.retry_cap
+        return self._clock() + retry_delay(overtakes - QUICK_REPEATS + 1, base, cap, self._jitter)
+
+    async def _take(self, topic: str, source: Source, fetched: Fetched, answered: float | None) -> None:
+        content_type = fetched.headers.get("Content-Type") or DEFAULT_TYPE
+        update = Update(topic, source.self_url, "", self._clock(), answered)
+        look: Look | None = None
+        published = False
+        if fetched.body is not None:
+            look = await self._looker.look(topic, Content(content_type, fetched.body), source)
+            links = await self._threads.run(discover, fetched.headers, content_type, fetched.body, fetched.url)
+            update = replace(
+                update,
+                self_url=links.self_url or topic,
+                validators=fetched.validators,
+                body_digest=look.digest,
+                frame=look.frame,
+                entries=look.entries,
+                hints=look.hints,
+            )
+            published = await self._publish(topic, update.self_url, look)
+        if fetched.moved_to is not None:
+            update = replace(update, moved_to=fetched.moved_to, moved_at=self._clock())
+        if self._config.poll:
+            seen = Seen(
+                published,
+                (look.hints if look else None) or source.hints,
+                max_age(fetched.headers.get("Cache-Control")),
+                retry_after(fetched.headers.get("Retry-After"), self._clock()),
+            )
+            plan = self._plan(source, seen, pinged=answered is not None)
+            update = replace(update, poll_every=plan.every, poll_at=plan.at)
+        update = replace(update, outcome=_in_words(fetched, look, published))
+        await asyncio.wrap_future(self._store.finish(update))
+        self._observe(TopicFetched(topic, fetched.status, published, look.new_entries if look else None))
+
+    async def _publish(self, topic: str, self_url: str, look: Look) -> bool:
+        """True when this was news to the sink."""
+        if not look.changed or await self._threads.run(self._store.was_published, topic, look.content):
+            return False
+        await self._sink.accept(topic, self_url, look.content)
+        return True
+
+    async def _failed(
+        self, topic: str, error: FetchFailedError | UnsafeXmlError, answered: float | None
+    ) -> float | None:
+        now = self._clock()
+        reason = str(error)
+        retry_at: float | None = None
+        wait: float | None = None
+        if isinstance(error, UnsafeXmlError):
+            self._observe(DocumentRefused(topic, reason))
+            reason = f"the document was refused: {reason}"
+        else:
+            retry_at = None if error.lasting else self._next_try(topic)
+            wait = retry_after(error.headers.get("Retry-After"), now) if error.headers is not None else None
+            if retry_at is not None and wait is not None:
+                retry_at = max(retry_at, now + wait)
+        tries = self._attempts.get(topic, 1)
+        if retry_at is None:
+            self._attempts.pop(topic, None)
+            outcome = f"{reason}; gave up after {tries} tr{'y' if tries == 1 else 'ies'}, waiting for the next ping"
+        else:
+            outcome = f"{reason}; try {tries} of {self._config.max_attempts}"
+        async with self._turns.turn(topic):
+            source = self._store.source(topic)
+            update = Update(topic, source.self_url, outcome, now, answered if retry_at is None else None)
+            if source.moved_to is not None:
+                # The new address gives trouble: the next try asks the old one again.
+                update = replace(update, moved_at=now)
+            if self._config.poll:
+                plan = self._plan(source, Seen(False, source.hints, retry_after=wait), pinged=False)
+                update = replace(update, poll_every=plan.every, poll_at=plan.at)
+            await asyncio.wrap_future(self._store.finish(update))
+        self._observe(FetchFailed(topic, reason, retry_at))
+        return retry_at
+
+    def _plan(self, source: Source, seen: Seen, pinged: bool) -> PollPlan:
+        """A topic whose publisher pings is only looked at now and then, in case it stops."""
+        shortest, longest = self._config.poll_min, self._config.poll_max
+        plan = plan_poll(source.poll_every, seen, self._clock(), shortest, longest)
+        if not pinged:
+            return plan
+        return replace(plan_poll(longest, seen, self._clock(), longest, longest), every=plan.every)
+
+    def _next_try(self, topic: str) -> float | None:
+        attempts = self._attempts[topic] = self._attempts.get(topic, 0) + 1
+        if attempts >= self._config.max_attempts:
+            return None
+        return self._clock() + retry_delay(attempts, self._config.retry_base, self._config.retry_cap, self._jitter)
+
+
+def _in_words(fetched: Fetched, look: Look | None, published: bool) -> str:
+    if look is None:
+        return f"not modified ({fetched.status})"
+    if not published:
+        return "fetched, nothing new"
+    if look.new_entries is None:
+        return "fetched, the content changed"
+    return f"fetched, {look.new_entries} new or changed entries"
