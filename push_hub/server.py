@@ -16,6 +16,7 @@ from ipaddress import IPv6Address, ip_address
 from aiohttp import hdrs, web
 
 from push_hub.events import HubEvent, LimitReached, Observer, PingAccepted, RequestRefused
+from push_hub.health import HealthReport
 from push_hub.limits import Limiter, Rate
 from push_hub.model import Content
 from push_hub.pages import hub_page
@@ -123,7 +124,7 @@ class HubServer:
         verifier: Verifier,
         pings: PingTaker,
         *,
-        health: Callable[[], str | None],
+        health: Callable[[], Awaitable[HealthReport]],
         observer: Observer | None = None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -165,10 +166,16 @@ class HubServer:
         )
 
     async def show_health(self, _request: web.Request) -> web.StreamResponse:
-        wrong = self._health()
-        if wrong is None:
-            return web.Response(text="ok\n", headers={"Cache-Control": "no-store"})
-        return web.Response(status=503, text=f"{wrong}\n", headers={"Cache-Control": "no-store"})
+        report = await self._health()
+        return web.json_response(
+            {
+                "status": "ok" if report.ok else "failing",
+                "reasons": [check.text for check in report.checks if not check.ok],
+                "checks": {check.name: {"ok": check.ok, "text": check.text} for check in report.checks},
+            },
+            status=200 if report.ok else 503,
+            headers={"Cache-Control": "no-store"},
+        )
 
     async def take(self, request: web.Request) -> web.StreamResponse:
         """POST /: subscribe, unsubscribe or publish."""

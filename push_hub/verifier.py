@@ -91,6 +91,8 @@ class Verifier:
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
+        self._checks_now: set[asyncio.Task[str | None]] = set()
+        self._stopping = asyncio.Event()
 
     # -- for the server and the hub
 
@@ -114,6 +116,8 @@ class Verifier:
 
     async def check_now(self, intent: Intent) -> str | None:
         """0.3's synchronous mode: one check, one answer. None when confirmed, otherwise why not."""
+        if self._stopping.is_set():
+            raise OverloadedError(self._config.overload_retry_after, "the hub is stopping")
         host = host_of(intent.callback)
         if self._running_on.get(host, 0) >= self._config.per_host or self._total_running() >= self._config.concurrency:
             self._tell(LimitReached("verifier.per_host"))
@@ -122,12 +126,17 @@ class Verifier:
             )
         self._running_on[host] = self._running_on.get(host, 0) + 1
         self._synchronous += 1
+        task = asyncio.create_task(self._settle_now(intent))
+        self._checks_now.add(task)
         try:
-            refusal = await self._refusal(intent)
-            if refusal is not None:
-                return refusal
-            return await self._settle_now(intent)
+            return await task
+        except asyncio.CancelledError:
+            if not self._stopping.is_set() or not task.cancelled():
+                raise
+            raise OverloadedError(self._config.overload_retry_after, "the hub is stopping") from None
         finally:
+            task.cancel()
+            self._checks_now.discard(task)
             self._synchronous -= 1
             self._leave_host(host)
 
@@ -141,8 +150,12 @@ class Verifier:
         self._loops = [asyncio.create_task(self._dispatch()), asyncio.create_task(self._look_after_leases())]
 
     async def stop(self) -> None:
-        """Stop at once: what is not settled is on disk and goes on at the next start."""
-        tasks = [*self._loops, *self._tasks]
+        """Stop at once: what is not settled is on disk and goes on at the next start.
+
+        Who waits for a synchronous check is told to come back.
+        """
+        self._stopping.set()
+        tasks: list[asyncio.Task[None] | asyncio.Task[str | None]] = [*self._loops, *self._tasks, *self._checks_now]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -321,6 +334,9 @@ class Verifier:
         return None if applied else self._clock()
 
     async def _settle_now(self, intent: Intent) -> str | None:
+        refusal = await self._refusal(intent)
+        if refusal is not None:
+            return refusal
         sent_at = self._clock()
         granted = self._config.leases.grant(intent.lease_asked)
         verdict = await self._check(intent, granted, 1, synchronous=True)

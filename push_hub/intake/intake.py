@@ -116,6 +116,11 @@ class Intake:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    @property
+    def waiting(self) -> int:
+        """Topics that wait for their fetch."""
+        return len(self._queue)
+
     async def idle(self) -> None:
         """Wait until no fetch runs or can run now (retries that come later do not count)."""
         await self._idle.wait()
