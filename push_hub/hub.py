@@ -11,7 +11,7 @@ It runs alone. Somebody who wants more (a gateway) adds a listener, and hands pu
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from aiohttp import web
@@ -208,7 +208,7 @@ class Hub:
             monotonic=self._monotonic,
         )
         server = HubServer(
-            config.server,
+            replace(config.server, public_url=config.public_url),
             verifier,
             _Pings(intake),
             health=health.report,
@@ -225,7 +225,9 @@ class Hub:
         runner = web.AppRunner(
             app,
             access_log=None,
+            auto_decompress=False,
             keepalive_timeout=config.server.keepalive_timeout,
+            lingering_time=config.server.linger,
             # aiohttp waits this long twice: for handlers to end, then for cancelled ones.
             shutdown_timeout=config.stop_grace / 2,
         )
@@ -245,8 +247,10 @@ class Hub:
         )
 
     async def stop(self) -> None:
-        """Take nothing new, give what is under way a moment, write down what is known."""
-        parts = self._running
+        """Take nothing new, give what is under way a moment, write down what is known. Idempotent."""
+        if self._parts is None:
+            return
+        parts = self._parts
         if parts.canary is not None:
             await parts.canary.stop()
         parts.streams.close()

@@ -34,26 +34,35 @@ class Doorkeeper:
 
     def admit(self, server: web.Server) -> asyncio.BaseProtocol:
         """The protocol of a new connection."""
-        protocol = server()
-        loop = asyncio.get_running_loop()
-        self._silent.add(protocol)
         if len(server.connections) >= self._max_connections:
-            loop.call_soon(self._cut, protocol, "max_connections")
-        else:
-            loop.call_later(self._header_timeout, self._cut, protocol, "header_timeout")
+            self._note_cut("max_connections")
+            return _Refusal()
+        protocol = server()
+        self._silent.add(protocol)
+        asyncio.get_running_loop().call_later(self._header_timeout, self._cut, protocol)
         return protocol
 
-    def _cut(self, protocol: web.RequestHandler, bound: str) -> None:
+    def _cut(self, protocol: web.RequestHandler) -> None:
         if protocol not in self._silent:
             return
         self._silent.discard(protocol)
         transport = protocol.transport
         if transport is None or transport.is_closing():
             return
+        self._note_cut("header_timeout")
+        transport.abort()
+
+    def _note_cut(self, bound: str) -> None:
         self.cut += 1
         if self._observer is not None:
             self._observer(LimitReached(bound))
-        transport.abort()
+
+
+class _Refusal(asyncio.Protocol):
+    """A connection above the bound: closed as soon as it is there."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
 
 
 class GuardedSite(web.BaseSite):

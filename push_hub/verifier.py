@@ -48,6 +48,11 @@ class VerifierConfig:
     per_host: int = 20
     max_pending: int = 100_000
     max_pending_per_host: int = 20_000
+    max_retries_per_host: int = 100
+    """Failed checks of one host that are kept for another try; above it a failure is final.
+
+    So a host whose name strangers put into many requests is asked once for each, not again and again for hours.
+    """
     timeout: float = 10.0
     max_answer_bytes: int = 4096
     leases: LeasePolicy = field(default_factory=LeasePolicy)
@@ -88,6 +93,7 @@ class Verifier:
         self._waiting: dict[int, tuple[float, str]] = {}
         self._timers: list[tuple[float, int]] = []
         self._per_host_pending: dict[str, int] = {}
+        self._retries_on: dict[str, int] = {}
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
@@ -201,7 +207,7 @@ class Verifier:
             return
         if row in self._queued:
             return
-        if self._waiting.pop(row, None) is None:
+        if not self._unwait(row):
             self._per_host_pending[host] = self._per_host_pending.get(host, 0) + 1
         self._queued[row] = host
         self._lines.setdefault(host, deque()).append(row)
@@ -211,9 +217,25 @@ class Verifier:
     def _wait(self, row: int, host: str, at: float) -> None:
         if not self._known(row):
             self._per_host_pending[host] = self._per_host_pending.get(host, 0) + 1
+        self._put_off(row, host, at)
+        self._wake.set()
+
+    def _put_off(self, row: int, host: str, at: float) -> None:
+        if row not in self._waiting:
+            self._retries_on[host] = self._retries_on.get(host, 0) + 1
         self._waiting[row] = (at, host)
         heapq.heappush(self._timers, (at, row))
-        self._wake.set()
+
+    def _unwait(self, row: int) -> bool:
+        found = self._waiting.pop(row, None)
+        if found is None:
+            return False
+        left = self._retries_on[found[1]] - 1
+        if left:
+            self._retries_on[found[1]] = left
+        else:
+            del self._retries_on[found[1]]
+        return True
 
     def _give_turn(self, host: str) -> None:
         free = self._running_on.get(host, 0) < self._config.per_host
@@ -304,8 +326,7 @@ class Verifier:
             if again is None:
                 self._forget(host)
             else:
-                self._waiting[row] = (again, host)
-                heapq.heappush(self._timers, (again, row))
+                self._put_off(row, host, again)
             self._leave_host(host)
 
     async def _settle(self, pending: Pending) -> float | None:
@@ -323,6 +344,13 @@ class Verifier:
             verdict = judge_denial(intent, answer, attempts=attempts, now=self._clock(), schedule=self._config.schedule)
         else:
             verdict = await self._check(intent, granted, attempts, synchronous=False)
+        if (
+            isinstance(verdict, TryAgain)
+            and not intent.refresh
+            and self._retries_on.get(host_of(intent.callback), 0) >= self._config.max_retries_per_host
+        ):
+            self._tell(LimitReached("verifier.max_retries_per_host"))
+            verdict = Failed(f"{verdict.reason}; not repeated, because too many checks of this host fail")
         if isinstance(verdict, TryAgain):
             kept = await self._subscriptions.postpone(
                 pending.row, intent, attempts, verdict.at, verdict.reason, self._clock()

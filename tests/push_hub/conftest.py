@@ -8,6 +8,7 @@ import pytest
 
 from tests.push_hub.harness import Publisher, Subscriber
 from tests.push_hub.running import RunningHub, run_hub
+from tests.push_hub.world import Clock, World, whole_hub
 
 
 @pytest.fixture
@@ -34,3 +35,12 @@ async def publisher() -> AsyncIterator[Publisher]:
     one = await Publisher().start()
     yield one
     await one.close()
+
+
+@pytest.fixture
+async def world(
+    tmp_path: Path, http: aiohttp.ClientSession, publisher: Publisher, subscriber: Subscriber
+) -> AsyncIterator[World]:
+    clock = Clock()
+    async with whole_hub(tmp_path, clock) as hub:
+        yield World(hub, http, publisher, subscriber, clock)

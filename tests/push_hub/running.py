@@ -112,7 +112,9 @@ async def run_hub(
         app = server.application()
         doorkeeper = Doorkeeper(server_config.header_timeout, server_config.max_connections, events.append)
         app.middlewares.append(doorkeeper.note)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        runner = web.AppRunner(
+            app, access_log=None, auto_decompress=False, shutdown_timeout=1.0, lingering_time=server_config.linger
+        )
         await runner.setup()
         listening = open_socket("127.0.0.1", 0)
         await GuardedSite(runner, listening, doorkeeper).start()

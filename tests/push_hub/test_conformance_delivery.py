@@ -3,66 +3,15 @@
 import hashlib
 import hmac
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
 import pytest
 
-from push_hub.diagnostics import DiagnosticsConfig, proof_of
 from push_hub.hub import Hub, HubConfig
 from push_hub.model import Content, Publication
-from push_hub.server import ServerConfig
-from tests.push_hub.harness import Publisher, Received, Subscriber, atom, until
-
-OPERATOR = {"Authorization": "Bearer operator"}
-
-
-@pytest.fixture
-async def whole(tmp_path: Path) -> AsyncIterator[Hub]:
-    config = HubConfig(
-        tmp_path / "data",
-        allow_private=True,
-        server=ServerConfig(publisher_tokens=("letmein",)),
-        diagnostics=DiagnosticsConfig(operator_token="operator"),
-    )
-    hub = Hub(config)
-    await hub.start()
-    yield hub
-    await hub.stop()
-
-
-class World:
-    """A hub, a topic and a callback that already know each other."""
-
-    def __init__(self, hub: Hub, http: aiohttp.ClientSession, publisher: Publisher, subscriber: Subscriber) -> None:
-        self.hub = hub
-        self.http = http
-        self.publisher = publisher
-        self.subscriber = subscriber
-        self.topic = publisher.url()
-
-    async def ask(self, mode: str, *more: tuple[str, str], path: str = "/cb", expected: int = 202) -> None:
-        data = [("hub.mode", mode), ("hub.topic", self.topic), ("hub.callback", self.subscriber.url(path)), *more]
-        async with self.http.post(self.hub.url, data=data) as answer:
-            assert answer.status == expected
-        await self.subscriber.next_check()
-        await until(lambda: not self.hub.verifier.waiting)
-
-    async def ping(self, topic: str | None = None) -> None:
-        data = [("hub.mode", "publish"), ("hub.url", topic or self.topic)]
-        async with self.http.post(self.hub.url, data=data) as answer:
-            assert answer.status == 204
-
-    async def publish(self, body: bytes) -> Received:
-        self.publisher.body = body
-        await self.ping()
-        return await self.subscriber.next_received()
-
-
-@pytest.fixture
-def world(whole: Hub, http: aiohttp.ClientSession, publisher: Publisher, subscriber: Subscriber) -> World:
-    return World(whole, http, publisher, subscriber)
+from tests.push_hub.harness import Publisher, Subscriber, atom, until
+from tests.push_hub.world import World
 
 
 async def test_h41_fetches_after_a_ping_conditionally_with_user_agent(world: World) -> None:
@@ -237,59 +186,6 @@ async def test_fat_ping_from_an_allowed_publisher_only(world: World) -> None:
             assert answer.status == status
     received = await world.subscriber.next_received()
     assert (received.body, received.headers["Content-Type"]) == (b"hello", "text/plain")
-
-
-async def test_a_stream_resumes_where_it_was(world: World) -> None:
-    for text in (b"one", b"two"):
-        await world.hub.deliver(world.topic, world.topic, Content("text/plain", text))
-    params = {"topic": world.topic}
-    async with world.http.get(f"{world.hub.url}stream", params=params, headers={"Last-Event-ID": "1"}) as stream:
-        assert stream.content_type == "text/event-stream"
-        await stream.content.readuntil(b"\n\n")
-        assert b'"text": "two"' in await stream.content.readuntil(b"\n\n")
-        await world.hub.deliver(world.topic, world.topic, Content("image/png", b"\xff"))
-        event = await stream.content.readuntil(b"\n\n")
-        assert event.startswith(b"id: 3\n")
-        assert b'"base64": "/w=="' in event
-    async with world.http.get(f"{world.hub.url}stream", params=params, headers={"Last-Event-ID": "x"}) as stream:
-        assert stream.status == 400
-
-
-async def test_diagnostics_for_operator_and_for_who_knows_the_secret(world: World) -> None:
-    await world.ask("subscribe", ("hub.secret", "geheim"))
-    await world.publish(atom(1))
-    callback = world.subscriber.url()
-    where = f"{world.hub.url}diagnostics/subscription"
-    params = {"topic": world.topic, "callback": callback}
-    now = int(time.time())
-    found = world.hub.subscriptions.find(world.topic, callback, time.time())
-    assert found is not None
-    await until(lambda: world.hub.delivery.history(found.id))
-    right = {"Authorization": proof_of(b"geheim", world.topic, callback, now)}
-    for headers in (OPERATOR, right):
-        async with world.http.get(where, params=params, headers=headers) as answer:
-            assert answer.status == 200
-            document = await answer.json()
-            assert document["state"] == "active"
-            assert document["last_delivery"]
-            assert document["lease_end"]
-            assert "geheim" not in await answer.text()
-    refused = (
-        ({}, 401),
-        ({"Authorization": proof_of(b"guess", world.topic, callback, now)}, 403),
-        ({"Authorization": proof_of(b"geheim", world.topic, callback, now - 1000)}, 403),
-        ({"Authorization": "Bearer guess"}, 401),
-    )
-    for headers, status in refused:
-        async with world.http.get(where, params=params, headers=headers) as answer:
-            assert answer.status == status
-    about = f"{world.hub.url}diagnostics/topic"
-    async with world.http.get(about, params={"topic": world.topic}, headers=OPERATOR) as answer:
-        document = await answer.json()
-        assert document["subscribers"] == 1
-        assert document["last_fetch"]
-    async with world.http.get(f"{world.hub.url}diagnostics/dead-letters", headers=OPERATOR) as answer:
-        assert await answer.json() == {"dead_letters": []}
 
 
 async def test_loopback_callbacks_are_refused_without_allow_private(
