@@ -112,7 +112,8 @@ class Streams:
             if page:
                 continue
             try:
-                await asyncio.wait_for(wake.wait(), self._config.heartbeat)
+                async with asyncio.timeout(self._config.heartbeat):
+                    await wake.wait()
             except TimeoutError:
                 await self._send(response, b": still here\n\n")
 

@@ -271,8 +271,10 @@ class Verifier:
             while self._turn and self._total_running() < self._config.concurrency:
                 self._launch(self._turn.popleft())
             delay = max(0.0, self._timers[0][0] - self._clock()) if self._timers else None
+            # Not `wait_for`: in Python 3.11 it loses a cancellation that comes together with what it waits for.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), delay)
+                async with asyncio.timeout(delay):
+                    await self._wake.wait()
 
     def _ripen(self) -> None:
         now = self._clock()
