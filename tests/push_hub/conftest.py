@@ -6,6 +6,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tests.push_hub.client_support import Client, run_client
 from tests.push_hub.harness import Publisher, Subscriber
 from tests.push_hub.running import RunningHub, run_hub
 from tests.push_hub.world import Clock, World, whole_hub
@@ -35,6 +36,12 @@ async def publisher() -> AsyncIterator[Publisher]:
     one = await Publisher().start()
     yield one
     await one.close()
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[Client]:
+    async with run_client(tmp_path) as one:
+        yield one
 
 
 @pytest.fixture
