@@ -31,6 +31,7 @@ from push_hub.model import Content, Dialect, HubListener, Publication, Subscript
 from push_hub.outbound.addresses import AddressPolicy
 from push_hub.outbound.client import ClientConfig, OutboundClient
 from push_hub.outbound.errors import OutboundError
+from push_hub.policy import AllOf, OnlyOwnSelf, OnlyTopics
 from push_hub.ports import GetFailedError, OverloadedError, Response, Validator
 from push_hub.protocol.numbers import Mode
 from push_hub.protocol.requests import RequestError
@@ -56,6 +57,10 @@ class HubConfig:
     port: int = 0
     public_url: str | None = None
     allow_private: bool = False
+    topics: tuple[str, ...] = ()
+    """When given, only topics below these addresses are served."""
+    only_own_self: bool = False
+    """Refuse a topic whose document names another address as its own (costs a fetch for each new subscription)."""
     server: ServerConfig = field(default_factory=ServerConfig)
     verifier: VerifierConfig = field(default_factory=VerifierConfig)
     deliveries: QueueLimits = field(default_factory=QueueLimits)
@@ -190,7 +195,7 @@ class Hub:
             GuardedGetter(client),
             config.verifier,
             changed=self._changed,
-            validator=None if self._validator is None else _ForStrangers(self._validator, canary),
+            validator=self._policy(client, canary),
             observer=self._observer,
             clock=self._clock,
         )
@@ -245,6 +250,17 @@ class Hub:
             health,
             canary,
         )
+
+    def _policy(self, client: OutboundClient, canary: Canary | None) -> Validator | None:
+        config = self._config
+        policies: list[Validator] = []
+        if config.topics:
+            policies.append(OnlyTopics(config.topics))
+        if self._validator is not None:
+            policies.append(self._validator)
+        if config.only_own_self:
+            policies.append(OnlyOwnSelf(client, config.intake))
+        return _ForStrangers(AllOf(policies), canary) if policies else None
 
     async def stop(self) -> None:
         """Take nothing new, give what is under way a moment, write down what is known. Idempotent."""

@@ -7,15 +7,13 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from push_hub.protocol.leases import LeasePolicy
 from push_hub.protocol.numbers import CHALLENGE_ALPHABET, Mode
 from push_hub.protocol.verification import RetrySchedule
 from push_hub.verifier import VerifierConfig
-from tests.push_hub.harness import Check, Subscriber, confirm, until
+from tests.push_hub.harness import Check, Publisher, Subscriber, atom, confirm
 from tests.push_hub.running import FAST, RunningHub, run_hub
 from tests.push_hub.test_conformance_requests import TOPIC, form, post, settled
-
-SHORT = LeasePolicy(minimum=1, default=1, maximum=1000)
+from tests.push_hub.world import Clock, World, whole_hub
 
 
 class Refuser:
@@ -62,14 +60,28 @@ async def test_h23_failed_unsubscribe_changes_nothing(
 
 
 async def test_h25_leases_end(tmp_path: Path, http: aiohttp.ClientSession, subscriber: Subscriber) -> None:
-    config = VerifierConfig(leases=SHORT, schedule=FAST, sweep_every=0.02)
-    async with run_hub(tmp_path, verifier_config=config) as hub:
-        await post(http, hub, form(subscriber.url()))
+    clock = Clock()
+    async with run_hub(tmp_path, clock=clock) as hub:
+        await post(http, hub, form(subscriber.url(), ("hub.lease_seconds", "600")))
         await settled(hub)
-        assert hub.subscriptions.page(TOPIC, 0, 10, time.time() + 1) == []
-        await until(lambda: len(hub.changes) == 2)
+        clock.ahead += 599
+        await hub.verifier.sweep()
+        assert hub.subscriptions.count(TOPIC) == 1
+        clock.ahead += 2
+        assert hub.subscriptions.page(TOPIC, 0, 10, clock()) == []  # over, even before it is swept
+        await hub.verifier.sweep()
         assert hub.subscriptions.count(TOPIC) == 0
         assert [change.live for change in hub.changes] == [1, 0]
+
+
+async def test_h25_no_lease_is_perpetual(hub: RunningHub, http: aiohttp.ClientSession, subscriber: Subscriber) -> None:
+    """Neither asking for ever nor 0.3's missing or empty lease gets more than the maximum."""
+    for path, more in (("/a", [("hub.lease_seconds", "9" * 200)]), ("/b", [("hub.verify", "async")])):
+        await post(http, hub, form(subscriber.url(path), *more))
+        await settled(hub)
+        found = hub.subscriptions.find(TOPIC, subscriber.url(path), time.time())
+        assert found is not None
+        assert found.lease_until <= time.time() + 30 * 86_400
 
 
 async def test_h26_ten_days_by_default(hub: RunningHub, http: aiohttp.ClientSession, subscriber: Subscriber) -> None:
@@ -80,19 +92,44 @@ async def test_h26_ten_days_by_default(hub: RunningHub, http: aiohttp.ClientSess
 async def test_h27_0_3_is_rechecked_before_its_end(
     tmp_path: Path, http: aiohttp.ClientSession, subscriber: Subscriber
 ) -> None:
-    config = VerifierConfig(leases=SHORT, schedule=FAST, sweep_every=0.02)
-    async with run_hub(tmp_path, verifier_config=config) as hub:
+    clock = Clock()
+    async with run_hub(tmp_path, clock=clock) as hub:
         await post(http, hub, form(subscriber.url(), ("hub.verify", "sync"), ("hub.verify_token", "t")))
         first = await subscriber.next_check()
+        clock.ahead += int(first.query["hub.lease_seconds"]) - 3600
+        await hub.verifier.sweep()
         again = await subscriber.next_check()
         assert again.query["hub.mode"] == "subscribe"
         assert again.query["hub.verify_token"] == "t"
         assert again.query["hub.challenge"] != first.query["hub.challenge"]
         assert "hub.lease_seconds" in again.query
+        await settled(hub)
+        clock.ahead += 7200  # past the first lease
+        await hub.verifier.sweep()
+        assert hub.subscriptions.count(TOPIC) == 1
         subscriber.reply = lambda _check: web.Response(status=404)
+        clock.ahead += int(first.query["hub.lease_seconds"]) - 10_800
+        await hub.verifier.sweep()
         await subscriber.next_check()
         await settled(hub)
         assert hub.subscriptions.count(TOPIC) == 0
+
+
+async def test_h27_a_recheck_that_fails_for_a_while_is_repeated(
+    tmp_path: Path, http: aiohttp.ClientSession, subscriber: Subscriber
+) -> None:
+    clock = Clock()
+    async with run_hub(tmp_path, verifier_config=VerifierConfig(schedule=FAST), clock=clock) as hub:
+        await post(http, hub, form(subscriber.url(), ("hub.verify", "sync")))
+        check = await subscriber.next_check()
+        clock.ahead += int(check.query["hub.lease_seconds"]) - 3600
+        subscriber.reply = lambda _check: web.Response(status=503)
+        await hub.verifier.sweep()
+        await subscriber.next_check()
+        subscriber.reply = confirm
+        await subscriber.next_check()
+        await settled(hub)
+        assert hub.subscriptions.find(TOPIC, subscriber.url(), clock() + 7200) is not None
 
 
 async def test_h28_lease_from_the_check_not_from_its_answer(
@@ -128,6 +165,59 @@ async def test_h29_h30_denied_with_topic_and_reason(
         assert hub.subscriptions.count("http://other.example/") == 0
         await post(http, hub, form(subscriber.url()))
         assert (await subscriber.next_check()).query["hub.mode"] == "subscribe"
+
+
+async def test_h30_a_synchronous_request_is_refused_and_the_callback_told(
+    tmp_path: Path, http: aiohttp.ClientSession, subscriber: Subscriber
+) -> None:
+    async with run_hub(tmp_path, validator=Refuser()) as hub:
+        data = form(subscriber.url(), ("hub.verify", "sync"), topic="http://other.example/")
+        assert await post(http, hub, data) == (409, "not confirmed: not a topic of this hub\n")
+        assert (await subscriber.next_check()).query["hub.mode"] == "denied"
+
+
+async def test_h30_a_denial_that_cannot_be_told_is_repeated_but_not_for_ever(
+    tmp_path: Path, http: aiohttp.ClientSession, subscriber: Subscriber
+) -> None:
+    async with run_hub(tmp_path, validator=Refuser()) as hub:
+        subscriber.reply = lambda _check: web.Response(status=503)
+        await post(http, hub, form(subscriber.url(), topic="http://other.example/"))
+        await settled(hub)
+        assert 2 <= subscriber.checks.qsize() <= 4
+        assert {(await subscriber.next_check()).query["hub.mode"] for _ in range(2)} == {"denied"}
+
+
+async def test_h15_topics_outside_the_operator_s_are_denied(
+    tmp_path: Path, http: aiohttp.ClientSession, publisher: Publisher, subscriber: Subscriber
+) -> None:
+    async with whole_hub(tmp_path, topics=("http://publisher.example",)) as hub:
+        world = World(hub, http, publisher, subscriber)
+        world.topic = TOPIC
+        await world.ask("subscribe")
+        assert hub.subscriptions.count(TOPIC) == 1
+        # A longer host name that begins the same is somebody else's.
+        for topic in ("http://publisher.example.evil/feed", "http://other.example/"):
+            async with http.post(hub.url, data=form(subscriber.url(), topic=topic)) as answer:
+                assert answer.status == 202
+            check = await subscriber.next_check()
+            assert check.query["hub.mode"] == "denied"
+            assert check.query["hub.reason"] == "this hub does not serve this topic"
+            assert hub.subscriptions.count(topic) == 0
+
+
+async def test_h14_a_topic_must_be_its_own_self_when_the_operator_says_so(
+    tmp_path: Path, http: aiohttp.ClientSession, publisher: Publisher, subscriber: Subscriber
+) -> None:
+    publisher.body = atom(1)
+    publisher.extra_headers = {"Link": f'<{publisher.url("/feed")}>; rel="self"'}
+    async with whole_hub(tmp_path, only_own_self=True) as hub:
+        async with http.post(hub.url, data=form(subscriber.url(), topic=publisher.url("/alias"))) as answer:
+            assert answer.status == 202
+        check = await subscriber.next_check()
+        assert check.query["hub.mode"] == "denied"
+        assert check.query["hub.reason"] == f"the topic's own address is {publisher.url('/feed')}: subscribe to that"
+        await World(hub, http, publisher, subscriber).ask("subscribe")
+        assert hub.subscriptions.count(publisher.url("/feed")) == 1
 
 
 async def test_h32_unsubscribe_is_not_validated_but_verified(
