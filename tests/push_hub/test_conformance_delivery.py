@@ -88,6 +88,13 @@ async def test_h51_links_to_hub_and_self_in_one_header(world: World) -> None:
     assert f'<{world.topic}>; rel="self"' in link
 
 
+async def test_h51_self_is_the_canonical_address_that_was_discovered(world: World) -> None:
+    world.publisher.extra_headers = {"Link": '<https://canonical.example/feed>; rel="self"'}
+    await world.ask("subscribe")
+    (link,) = (await world.publish(atom(1))).headers.getall("Link")
+    assert '<https://canonical.example/feed>; rel="self"' in link
+
+
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
 async def test_h52_any_2xx_is_success_and_its_body_is_ignored(world: World, status: int) -> None:
     await world.ask("subscribe")
