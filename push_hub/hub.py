@@ -26,7 +26,7 @@ from push_hub.health import Check, Health, HealthConfig, QueueLevel
 from push_hub.intake import MIGRATIONS as INTAKE_TABLES
 from push_hub.intake import Intake, IntakeConfig
 from push_hub.intake import OverloadedError as IntakeOverloadedError
-from push_hub.listening import Doorkeeper, GuardedSite, open_socket
+from push_hub.listening import Doorkeeper, GuardedSite, RequestLog, open_socket
 from push_hub.model import Content, Dialect, HubListener, Publication, Subscription
 from push_hub.outbound.addresses import AddressPolicy
 from push_hub.outbound.client import ClientConfig, OutboundClient
@@ -231,6 +231,7 @@ class Hub:
             app,
             access_log=None,
             auto_decompress=False,
+            logger=RequestLog(self._observer),
             keepalive_timeout=config.server.keepalive_timeout,
             lingering_time=config.server.linger,
             # aiohttp waits this long twice: for handlers to end, then for cancelled ones.

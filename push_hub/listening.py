@@ -10,9 +10,30 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from push_hub.events import LimitReached, Observer
+from push_hub.events import LimitReached, Observer, RequestRefused
 
 BACKLOG = 1024
+
+
+class RequestLog:
+    """Stands where aiohttp wants a logger: what it has to say about a connection becomes a counted event.
+
+    Otherwise every stranger who sends rubbish writes a stack trace into the operator's log.
+    """
+
+    def __init__(self, observer: Observer | None = None) -> None:
+        self._observer = observer
+
+    def debug(self, *_: object, **__: object) -> None:
+        pass
+
+    info = warning = debug
+
+    def exception(self, *_: object, **__: object) -> None:
+        if self._observer is not None:
+            self._observer(RequestRefused(400, "this was no HTTP"))
+
+    error = critical = exception
 
 
 class Doorkeeper:

@@ -8,14 +8,15 @@ request is acknowledged only after what it asks for is on disk; what cannot be t
 import asyncio
 import hmac
 import math
+import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
 
-from aiohttp import hdrs, web
+from aiohttp import HttpVersion11, hdrs, web
 
-from push_hub.events import HubEvent, LimitReached, Observer, PingAccepted, RequestRefused
+from push_hub.events import HubEvent, LimitReached, Observer, PingAccepted, RequestBroke, RequestRefused
 from push_hub.health import HealthReport
 from push_hub.limits import Limiter, Rate
 from push_hub.model import Content
@@ -35,6 +36,7 @@ from push_hub.protocol.verification import intent_of
 from push_hub.verifier import Verifier
 from storage import StorageError
 
+_HOST = re.compile(r"[0-9A-Za-z._:\[\]-]{1,300}")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 NOTHING_HERE = "there is nothing at this address: the hub, and help for people, is at /"
@@ -184,7 +186,11 @@ class HubServer:
 
     def _url(self, request: web.Request) -> str:
         """The hub's address: what the operator says it is, or what this client calls it."""
-        return self._config.public_url or f"{request.scheme}://{request.host}/"
+        if self._config.public_url is not None:
+            return self._config.public_url
+        if _HOST.fullmatch(request.host) is None:
+            raise RequestError("the Host header is no host name")
+        return f"{request.scheme}://{request.host}/"
 
     async def show_health(self, _request: web.Request) -> web.StreamResponse:
         report = await self._health()
@@ -283,6 +289,8 @@ class HubServer:
     async def _answer_errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Every refusal is a short plain text; every answer can be read by a script of another site."""
         try:
+            if request.version > HttpVersion11:
+                raise RequestError("this hub speaks HTTP/1.1")
             response = await handler(request)
         except RequestError as error:
             response = self._refusal(error.status, error.text)
@@ -306,6 +314,11 @@ class HubServer:
             if error.status < 400:
                 raise
             response = self._refusal(error.status, error.reason.lower())
+        except (asyncio.CancelledError, ConnectionError):
+            raise
+        except Exception as error:  # our fault: said so, counted, and the connection goes on
+            self._tell(RequestBroke(f"{type(error).__name__}: {error}"[:300]))
+            response = self._refusal(500, "the hub made a mistake")
         if not response.prepared:
             response.headers.setdefault("Access-Control-Allow-Origin", "*")
             response.headers.setdefault("Access-Control-Expose-Headers", "Allow, Link, Retry-After")

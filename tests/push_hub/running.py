@@ -11,7 +11,7 @@ from aiohttp import web
 
 from push_hub.events import HubEvent
 from push_hub.health import Check, HealthReport
-from push_hub.listening import Doorkeeper, GuardedSite, open_socket
+from push_hub.listening import Doorkeeper, GuardedSite, RequestLog, open_socket
 from push_hub.model import Content
 from push_hub.ports import GetFailedError, OverloadedError, Response, Validator
 from push_hub.protocol.verification import RetrySchedule
@@ -113,7 +113,12 @@ async def run_hub(
         doorkeeper = Doorkeeper(server_config.header_timeout, server_config.max_connections, events.append)
         app.middlewares.append(doorkeeper.note)
         runner = web.AppRunner(
-            app, access_log=None, auto_decompress=False, shutdown_timeout=1.0, lingering_time=server_config.linger
+            app,
+            access_log=None,
+            logger=RequestLog(events.append),
+            auto_decompress=False,
+            shutdown_timeout=1.0,
+            lingering_time=server_config.linger,
         )
         await runner.setup()
         listening = open_socket("127.0.0.1", 0)

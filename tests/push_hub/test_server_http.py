@@ -165,11 +165,10 @@ async def test_the_page_for_people_names_this_hub_and_runs_nothing(
     hub: RunningHub, http: aiohttp.ClientSession
 ) -> None:
     async with http.get(hub.url, headers={"Host": 'evil"><script>alert(1)</script>'}) as answer:
-        text = await answer.text()
-        assert answer.content_type == "text/html"
-        assert "<script>" not in text
-        assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+        assert (answer.status, await answer.text()) == (400, "the Host header is no host name\n")
     async with http.get(hub.url) as answer:
+        assert answer.content_type == "text/html"
+        assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
         text = await answer.text()
         assert f"curl {hub.url} -d hub.mode=subscribe" in text
         assert "/health" in text
