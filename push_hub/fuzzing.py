@@ -7,10 +7,13 @@ Each request carries a mark in its URLs, by which a row is traced back to it.
 """
 
 import asyncio
+import ctypes
+import gc
 import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +32,7 @@ FLAT_BYTES = 24 * 1024 * 1024
 """Growth up to this is noise of the allocator and of SQLite's page cache."""
 WARM_UP = 500
 MAX_FAILURES_KEPT = 20
+MAX_TEXT_KEPT = 2_000
 HISTORY_ROWS = 1_000
 NO_ANSWER = "closed"
 UNLIMITED = Rate(1e9, 1e9)
@@ -87,7 +91,7 @@ class Accepted:
     def add(self, request: bytes) -> None:
         text = unquote(request.decode("latin-1"))
         self._marks.update(MARK.findall(text))
-        self._texts.append(text)
+        self._texts.append(text[:MAX_TEXT_KEPT])
 
     def said(self, url: str) -> bool:
         if self._marks.intersection(MARK.findall(url)):
@@ -420,7 +424,10 @@ def _words(context: dict[str, Any]) -> str:
 
 
 def resident_bytes() -> int:
-    """Memory this process holds now."""
+    """Memory this process holds now, without what the allocator merely has not given back yet."""
+    gc.collect()
+    with suppress(OSError, AttributeError):  # only glibc has it
+        ctypes.CDLL(None).malloc_trim(0)
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024

@@ -8,11 +8,14 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from push_hub.events import LimitReached, Observer, RequestRefused
 
 BACKLOG = 1024
+SECOND_LOOK = 0.05
+
+_RequestHandler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class RequestLog:
@@ -60,8 +63,13 @@ class Doorkeeper:
             return _Refusal()
         protocol = server()
         self._silent.add(protocol)
-        asyncio.get_running_loop().call_later(self._header_timeout, self._cut, protocol)
+        asyncio.get_running_loop().call_later(self._header_timeout, self._look_again, protocol)
         return protocol
+
+    def _look_again(self, protocol: web.RequestHandler) -> None:
+        """A loop that was held up may find the deadline and a whole head at the same time: the head comes first."""
+        if protocol in self._silent:
+            asyncio.get_running_loop().call_later(SECOND_LOOK, self._cut, protocol)
 
     def _cut(self, protocol: web.RequestHandler) -> None:
         if protocol not in self._silent:
@@ -104,9 +112,21 @@ class GuardedSite(web.BaseSite):
         server = self._runner.server
         if server is None:
             raise RuntimeError("the runner is not set up")
+        server.request_handler = _checked(server.request_handler)
         self._server = await asyncio.get_running_loop().create_server(
             lambda: self._doorkeeper.admit(server), sock=self._socket, backlog=self._backlog
         )
+
+
+def _checked(handler: _RequestHandler) -> _RequestHandler:
+    """Refuses what aiohttp itself, before any middleware, would break on or play along with."""
+
+    async def checked(request: web.BaseRequest) -> web.StreamResponse:
+        if request.headers.get(hdrs.EXPECT, "100-continue").lower() != "100-continue":
+            return web.Response(status=417, text="the only thing this hub understands in Expect is 100-continue\n")
+        return await handler(request)
+
+    return checked
 
 
 def open_socket(host: str, port: int) -> socket.socket:

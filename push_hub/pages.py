@@ -28,7 +28,7 @@ Programs use it with <code>POST</code>; this page is for you.</p>
      -d hub.callback=https://you.example/unguessable -d hub.secret=a-random-text</pre>
 <p>The hub asks your callback to confirm, then sends every change to it, signed with your secret. Without a public
 address, read the stream instead:</p>
-<pre>curl -N {hub}stream?topic=https://example.com/feed</pre>
+<pre>curl -N {base}/stream?topic=https://example.com/feed</pre>
 <h2>Nothing arrives?</h2>
 <p>The hub tells a subscriber who knows the secret what it did and why it failed: see <code>/diagnostics</code>.
 Its own state is at <a href="/health">/health</a>.</p>
@@ -38,7 +38,7 @@ Its own state is at <a href="/health">/health</a>.</p>
 
 
 def hub_page(hub_url: str, *, max_topics: int) -> str:
-    return _PAGE.format(hub=escape(hub_url), max_topics=max_topics)
+    return _PAGE.format(hub=escape(hub_url), base=escape(hub_url.rstrip("/")), max_topics=max_topics)
 
 
 def robots() -> str:
@@ -47,12 +47,13 @@ def robots() -> str:
 
 def well_known(hub_url: str, *, max_body: int, max_topics: int) -> dict[str, object]:
     """Our own document at `/.well-known/websub`: where everything is, and what a client must keep to."""
+    base = hub_url.rstrip("/")
     return {
         "hub": hub_url,
         "specifications": ["https://www.w3.org/TR/websub/", "PubSubHubbub 0.4", "PubSubHubbub 0.3"],
-        "stream": f"{hub_url}stream?topic={{topic}}",
-        "health": f"{hub_url}health",
-        "diagnostics": f"{hub_url}diagnostics/subscription?topic={{topic}}&callback={{callback}}",
+        "stream": f"{base}/stream?topic={{topic}}",
+        "health": f"{base}/health",
+        "diagnostics": f"{base}/diagnostics/subscription?topic={{topic}}&callback={{callback}}",
         "signature_methods": [str(method) for method in SignatureMethod],
         "limits": {
             "body_bytes": max_body,
