@@ -22,6 +22,7 @@ from storage import Database
 
 TIMEOUT = 30
 STOP_WITHIN = 15
+OPTIONS = ("--allow-private", "--no-canary")
 
 
 @contextmanager
@@ -117,7 +118,7 @@ def test_loopback_and_private_are_refused_by_default(tmp_path: Path, callback: s
 
 
 def test_a_callback_that_never_answers_does_not_hold_up_the_stop(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent, hub(tmp_path, "--allow-private") as (process, url):
+    with socket.create_server(("127.0.0.1", 0)) as silent, hub(tmp_path, *OPTIONS) as (process, url):
         where = f"http://127.0.0.1:{silent.getsockname()[1]}/"
         assert subscribe(url, where, verify="async")[0] == 202
         answers: list[tuple[int, str]] = []
