@@ -170,6 +170,7 @@ class Verifier:
     async def sweep(self) -> None:
         """End what is over and start rechecks of what nears its end; also called by a timer."""
         now = self._clock()
+        self._wake.set()  # a clock that was put forward makes waiting checks due, and nothing else would notice
         chunk = self._config.sweep_chunk
         while True:
             queued = await self._subscriptions.start_refreshes(now, chunk, self.new_nonce)
