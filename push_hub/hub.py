@@ -42,6 +42,7 @@ from push_hub.sse import StreamConfig, Streams
 from push_hub.subscriptions import DEFAULT_HISTORY_ROWS, Change, Subscriptions
 from push_hub.subscriptions import MIGRATIONS as SUBSCRIPTION_TABLES
 from push_hub.verifier import Verifier, VerifierConfig
+from push_hub.xmlguard import UnsafeXmlError
 from storage import Database
 
 DATABASE_NAME = "hub.sqlite"
@@ -172,14 +173,19 @@ class Hub:
         host, port = listening.getsockname()[:2]
         own = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
         parts = self._parts = self._put_together(config.public_url or own, database, canary)
-        remove_traces(database, canary.topic if canary is not None else None)
-        await parts.delivery.start()
-        await parts.verifier.start()
-        await parts.intake.start()
-        await parts.runner.setup()
-        await GuardedSite(parts.runner, listening, parts.doorkeeper).start()
-        if canary is not None:
-            await canary.start(parts.subscriptions, parts.verifier, _Pings(parts.intake))
+        try:
+            remove_traces(database, canary.topic if canary is not None else None)
+            await parts.delivery.start()
+            await parts.verifier.start()
+            await parts.intake.start()
+            await parts.runner.setup()
+            await GuardedSite(parts.runner, listening, parts.doorkeeper).start()
+            if canary is not None:
+                await canary.start(parts.subscriptions, parts.verifier, _Pings(parts.intake))
+        except BaseException:
+            await self.stop()
+            listening.close()
+            raise
 
     def _put_together(self, url: str, database: Database, canary: Canary | None) -> "_Parts":
         config = self._config
@@ -347,6 +353,8 @@ class _Pings:
             await self._intake.offer(topic, content, self_url)
         except IntakeOverloadedError as error:
             raise OverloadedError(error.retry_after, error.text) from error
+        except UnsafeXmlError as error:
+            raise RequestError(f"the document was refused: {error}") from error
 
 
 class _ForStrangers:

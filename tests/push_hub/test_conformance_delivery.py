@@ -8,8 +8,9 @@ import aiohttp
 import pytest
 
 from push_hub.hub import Hub, HubConfig
-from push_hub.intake import IntakeConfig
+from push_hub.intake import Intake, IntakeConfig
 from push_hub.model import Content, Publication
+from storage import StorageError
 from tests.push_hub.harness import Publisher, Subscriber, atom, until
 from tests.push_hub.world import World, whole_hub
 
@@ -308,6 +309,38 @@ async def test_fat_ping_from_an_allowed_publisher_only(world: World) -> None:
             assert answer.status == status
     received = await world.subscriber.next_received()
     assert (received.body, received.headers["Content-Type"]) == (b"hello", "text/plain")
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "said"),
+    [
+        ("application/atom+xml", b'<!DOCTYPE f [<!ENTITY a SYSTEM "file:///etc/passwd">]><f>&a;</f>', "refused"),
+        ("text/plain; x=\u20ac", b"x", ""),
+        ("", b"x", "needs a Content-Type"),
+    ],
+)
+async def test_brought_content_that_would_harm_is_refused(
+    world: World, content_type: str, body: bytes, said: str
+) -> None:
+    headers = {"Authorization": "Bearer letmein", "Content-Type": content_type}
+    params = {"hub.mode": "publish", "hub.url": world.topic}
+    async with world.http.post(world.hub.url, params=params, data=body, headers=headers) as answer:
+        assert answer.status == 400
+        assert said in await answer.text()
+    assert world.hub.delivery.latest(world.topic) == []
+
+
+async def test_a_start_that_fails_leaves_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(_: Intake) -> None:
+        raise StorageError("the disk is on fire")
+
+    hub = Hub(HubConfig(tmp_path / "data"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Intake, "start", broken)
+        with pytest.raises(StorageError):
+            await hub.start()
+    await hub.start()  # neither the store's lock nor a socket is still held
+    await hub.stop()
 
 
 async def test_loopback_callbacks_are_refused_without_allow_private(
