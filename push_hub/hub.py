@@ -118,6 +118,12 @@ class Hub:
         return self._running.url
 
     @property
+    def local_url(self) -> str:
+        """Where it listens, whatever it is called outside."""
+        host, port = self._running.runner.addresses[0][:2]
+        return _http(host, port)
+
+    @property
     def subscriptions(self) -> Subscriptions:
         return self._running.subscriptions
 
@@ -170,8 +176,7 @@ class Hub:
             if canary is not None:
                 await canary.stop()
             raise
-        host, port = listening.getsockname()[:2]
-        own = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+        own = _http(*listening.getsockname()[:2])
         parts = self._parts = self._put_together(config.public_url or own, database, canary)
         try:
             remove_traces(database, canary.topic if canary is not None else None)
@@ -368,6 +373,10 @@ class _ForStrangers:
         if self._canary is not None and (topic, callback) == (self._canary.topic, self._canary.callback):
             return None
         return await self._validator.refusal(topic, callback)
+
+
+def _http(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 
 def _canary_check(canary: Canary | None) -> Check:

@@ -139,7 +139,8 @@ async def _serve(config: HubConfig) -> None:
     hub = Hub(config)
     await hub.start()
     try:
-        print(f"hub at {hub.url}", flush=True)
+        where = "" if hub.url == hub.local_url else f", listening on {hub.local_url}"
+        print(f"hub at {hub.url}{where}", flush=True)
         await stop.wait()
     finally:
         await hub.stop()

@@ -32,7 +32,7 @@ def hub(data: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        match = re.fullmatch(r"hub at (http://127\.0\.0\.1:\d+/)\n", line)
+        match = re.fullmatch(r"hub at (?:https://hub\.example/x, listening on )?(http://127\.0\.0\.1:\d+/)\n", line)
         assert match, line + (process.stderr.read() if process.stderr and process.poll() is not None else "")
         yield process, match[1]
     finally:
@@ -162,6 +162,13 @@ def test_options_reach_the_hub(tmp_path: Path, callback: str) -> None:
         request = Request(url + "diagnostics/dead-letters", headers={"Authorization": "Bearer secret token"})  # noqa: S310
         with urlopen(request, timeout=TIMEOUT) as answer:  # noqa: S310
             assert json.load(answer) == {"dead_letters": []}
+        assert stop(process) == (0, "")
+
+
+def test_the_public_address_is_told_beside_the_real_one(tmp_path: Path) -> None:
+    with hub(tmp_path, "--public-url", "https://hub.example/x") as (process, url):
+        document = json.loads(ask(url + ".well-known/websub")[1])
+        assert (document["hub"], document["health"]) == ("https://hub.example/x", "https://hub.example/x/health")
         assert stop(process) == (0, "")
 
 

@@ -14,6 +14,7 @@ from push_hub.events import CanaryChanged
 from push_hub.hub import Hub, HubConfig
 from push_hub.model import Publication
 from push_hub.outbound.errors import OutboundError
+from push_hub.ports import GetFailedError, Response
 from tests.push_hub.harness import until
 
 DEADLINE = 5.0
@@ -223,6 +224,25 @@ async def test_nobody_else_gets_anything_from_the_canary_s_socket(tmp_path: Path
         async with it.http.post(canary.callback, data=b"canary 2\n") as answer:
             assert answer.status == 204
         assert canary.seconds_since_arrival == 1.0
+
+
+async def test_the_guard_admits_the_canary_s_port_and_no_other(tmp_path: Path) -> None:
+    """A stranger may name the canary's address as a callback; all it gets there is 404."""
+    async with watched(tmp_path) as it:
+        await it.arrived()
+        assert it.hub.canary is not None
+        assert it.hub._parts is not None
+        host, port = it.hub.canary.address
+        policy = it.hub._parts.client.policy
+        assert policy.refusal(host, port) is None
+        assert policy.url_refusal(f"http://{host}:{port}/x") is None
+        for other in ((host, port + 1), (host, None), ("127.0.0.2", port), ("::ffff:127.0.0.1", port), ("::1", port)):
+            assert "loopback or private" in (policy.refusal(*other) or ""), other
+        assert await it.hub.verifier._getter.get(f"http://{host}:{port}/x", timeout=5, max_bytes=99) == Response(
+            404, b"404: Not Found"
+        )
+        with pytest.raises(GetFailedError, match="loopback or private"):
+            await it.hub.verifier._getter.get(it.hub.url, timeout=5, max_bytes=99)
 
 
 def test_the_newest_arrival_settles_all_and_a_late_one_nothing() -> None:

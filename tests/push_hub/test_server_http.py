@@ -201,9 +201,8 @@ async def test_the_public_address_is_what_is_told(tmp_path: Path, http: aiohttp.
     hub = Hub(HubConfig(tmp_path, public_url="https://hub.example/"))
     await hub.start()
     try:
-        assert hub._parts is not None
-        (address,) = hub._parts.runner.addresses
-        async with http.get(f"http://127.0.0.1:{address[1]}/.well-known/websub") as answer:
+        assert hub.url == "https://hub.example/"
+        async with http.get(f"{hub.local_url}.well-known/websub") as answer:
             assert (await answer.json())["hub"] == "https://hub.example/"
     finally:
         await hub.stop()
