@@ -10,9 +10,10 @@ import aiohttp
 import pytest
 
 from push_hub.canary import CanaryConfig, Pulse
+from push_hub.delivery.signing import signature
 from push_hub.events import CanaryChanged
 from push_hub.hub import Hub, HubConfig
-from push_hub.model import Publication
+from push_hub.model import Publication, SignatureMethod
 from push_hub.outbound.errors import OutboundError
 from push_hub.ports import GetFailedError, Response
 from tests.push_hub.harness import until
@@ -224,6 +225,12 @@ async def test_nobody_else_gets_anything_from_the_canary_s_socket(tmp_path: Path
         async with it.http.post(canary.callback, data=b"canary 2\n") as answer:
             assert answer.status == 204
         assert canary.seconds_since_arrival == 1.0
+        # Nor is an earlier round that comes again, rightly signed.
+        for body, age in ((b"canary 1\n", 1.0), (b"canary 2\n", 0.0)):
+            signed = {"X-Hub-Signature": signature(canary._secret, SignatureMethod.SHA256, body)}
+            async with it.http.post(canary.callback, data=body, headers=signed) as answer:
+                assert answer.status == 204
+            assert canary.seconds_since_arrival == age
 
 
 async def test_the_guard_admits_the_canary_s_port_and_no_other(tmp_path: Path) -> None:
