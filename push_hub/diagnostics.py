@@ -133,6 +133,7 @@ class Diagnostics:
             tries_ahead = [one.next_try_at for one in owed if one.next_try_at is not None]
             document |= {
                 "lease_end": _when(found.lease_until),
+                "difference": found.difference,
                 "signature": found.signature if found.secret is not None else None,
                 "last_delivery": _when(delivered[-1].at) if delivered else None,
                 "last_failure": failures[-1].reason if failures else None,
@@ -184,7 +185,7 @@ class Diagnostics:
         scheme, _, given = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
         if not token or scheme.lower() != "bearer":
             return False
-        return hmac.compare_digest(token.encode(), given.encode())
+        return hmac.compare_digest(token.encode(), given.encode("utf-8", "surrogateescape"))
 
     def _only_operator(self, request: web.Request) -> None:
         self._gate.client(request)

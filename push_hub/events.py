@@ -11,6 +11,13 @@ class RequestRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestBroke:
+    """A fault of the hub itself: somebody got a 500."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class LimitReached:
     """A bound bit; `name` is the configuration field."""
 
@@ -60,6 +67,7 @@ class CanaryChanged:
 
 HubEvent = (
     RequestRefused
+    | RequestBroke
     | LimitReached
     | IntentConfirmed
     | IntentRetried

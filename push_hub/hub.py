@@ -11,21 +11,26 @@ It runs alone. Somebody who wants more (a gateway) adds a listener, and hands pu
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from aiohttp import web
 
+from push_hub.canary import MIGRATIONS as CANARY_TABLES
+from push_hub.canary import Canary, CanaryConfig, remove_traces
 from push_hub.delivery import ContentRefusedError, Delivery, DeliveryConfig, QueueLimits, Retention
 from push_hub.delivery import OverloadedError as DeliveryOverloadedError
 from push_hub.diagnostics import Diagnostics, DiagnosticsConfig
+from push_hub.health import MIGRATIONS as HEALTH_TABLES
+from push_hub.health import Check, Health, HealthConfig, QueueLevel
 from push_hub.intake import MIGRATIONS as INTAKE_TABLES
 from push_hub.intake import Intake, IntakeConfig
-from push_hub.listening import Doorkeeper, GuardedSite, open_socket
+from push_hub.listening import Doorkeeper, GuardedSite, RequestLog, open_socket
 from push_hub.model import Content, Dialect, HubListener, Publication, Subscription
 from push_hub.outbound.addresses import AddressPolicy
 from push_hub.outbound.client import ClientConfig, OutboundClient
 from push_hub.outbound.errors import OutboundError
+from push_hub.policy import AllOf, OnlyOwnSelf, OnlyTopics
 from push_hub.ports import GetFailedError, OverloadedError, Response, Validator
 from push_hub.protocol.numbers import Mode
 from push_hub.protocol.requests import RequestError
@@ -39,6 +44,7 @@ from push_hub.verifier import Verifier, VerifierConfig
 from storage import Database
 
 DATABASE_NAME = "hub.sqlite"
+TABLES = [*HUB_TABLES, *SUBSCRIPTION_TABLES, *INTAKE_TABLES, *HEALTH_TABLES, *CANARY_TABLES]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,10 @@ class HubConfig:
     port: int = 0
     public_url: str | None = None
     allow_private: bool = False
+    topics: tuple[str, ...] = ()
+    """When given, only topics below these addresses are served."""
+    only_own_self: bool = False
+    """Refuse a topic whose document names another address as its own (costs a fetch for each new subscription)."""
     server: ServerConfig = field(default_factory=ServerConfig)
     verifier: VerifierConfig = field(default_factory=VerifierConfig)
     deliveries: QueueLimits = field(default_factory=QueueLimits)
@@ -58,6 +68,8 @@ class HubConfig:
     intake: IntakeConfig = field(default_factory=IntakeConfig)
     streams: StreamConfig = field(default_factory=StreamConfig)
     diagnostics: DiagnosticsConfig = field(default_factory=DiagnosticsConfig)
+    canary: CanaryConfig = field(default_factory=CanaryConfig)
+    health: HealthConfig = field(default_factory=HealthConfig)
     history_rows: int = DEFAULT_HISTORY_ROWS
     stop_grace: float = 5.0
 
@@ -86,11 +98,13 @@ class Hub:
         validator: Validator | None = None,
         observer: Callable[[object], None] | None = None,
         clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config = config
         self._validator = validator
         self._observer = observer
         self._clock = clock
+        self._monotonic = monotonic
         self._listeners: list[HubListener] = []
         self._leaving: set[asyncio.Task[None]] = set()
         self._parts: _Parts | None = None
@@ -100,6 +114,12 @@ class Hub:
     @property
     def url(self) -> str:
         return self._running.url
+
+    @property
+    def local_url(self) -> str:
+        """Where it listens, whatever it is called outside."""
+        host, port = self._running.runner.addresses[0][:2]
+        return _http(host, port)
 
     @property
     def subscriptions(self) -> Subscriptions:
@@ -112,6 +132,10 @@ class Hub:
     @property
     def verifier(self) -> Verifier:
         return self._running.verifier
+
+    @property
+    def canary(self) -> Canary | None:
+        return self._running.canary
 
     def add_listener(self, listener: HubListener) -> None:
         self._listeners.append(listener)
@@ -140,39 +164,71 @@ class Hub:
         config = self._config
         config.data.mkdir(parents=True, exist_ok=True)
         listening = open_socket(config.host, config.port)
+        canary: Canary | None = None
         try:
-            database = Database.open(config.data / DATABASE_NAME, [*HUB_TABLES, *SUBSCRIPTION_TABLES, *INTAKE_TABLES])
+            if config.canary.enabled:
+                canary = Canary(config.canary, clock=self._clock, monotonic=self._monotonic, observer=self._observer)
+            database = Database.open(config.data / DATABASE_NAME, TABLES)
         except BaseException:
             listening.close()
+            if canary is not None:
+                await canary.stop()
             raise
-        host, port = listening.getsockname()[:2]
-        own = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
-        url = config.public_url or own
+        own = _http(*listening.getsockname()[:2])
+        parts = self._parts = self._put_together(config.public_url or own, database, canary)
+        try:
+            remove_traces(database, canary.topic if canary is not None else None)
+            await parts.delivery.start()
+            await parts.verifier.start()
+            await parts.intake.start()
+            await parts.runner.setup()
+            await GuardedSite(parts.runner, listening, parts.doorkeeper).start()
+            if canary is not None:
+                await canary.start(parts.subscriptions, parts.verifier, parts.intake)
+        except BaseException:
+            await self.stop()
+            listening.close()
+            raise
+
+    def _put_together(self, url: str, database: Database, canary: Canary | None) -> "_Parts":
+        config = self._config
         subscriptions = Subscriptions(database, history_rows=config.history_rows)
-        client = OutboundClient(
-            ClientConfig(policy=AddressPolicy(config.allow_private), max_under_way=config.max_requests_out)
-        )
+        policy = AddressPolicy(config.allow_private, own=frozenset([canary.address] if canary is not None else ()))
+        client = OutboundClient(ClientConfig(policy=policy, max_under_way=config.max_requests_out))
+        delivery_config = DeliveryConfig(url, limits=config.deliveries, retention=config.retention)
         delivery = Delivery(
-            database,
-            subscriptions,
-            client,
-            DeliveryConfig(url, limits=config.deliveries, retention=config.retention),
-            self._clock,
-            self._observer,
-            gone=self._gone,
+            database, subscriptions, client, delivery_config, self._clock, self._observer, gone=self._gone
         )
         verifier = Verifier(
             subscriptions,
             GuardedGetter(client),
             config.verifier,
             changed=self._changed,
-            validator=self._validator,
+            validator=self._policy(client, canary),
             observer=self._observer,
             clock=self._clock,
         )
         intake = Intake(database, client, _ListenedSink(self), config.intake, self._clock, self._observer)
+        health = Health(
+            config.health,
+            database,
+            lambda: (
+                QueueLevel("unfinished fan-outs", delivery.backlog, delivery_config.max_backlog),
+                QueueLevel("topics to fetch", intake.waiting, config.intake.max_waiting_topics),
+                QueueLevel("callbacks to verify", verifier.waiting, config.verifier.max_pending),
+            ),
+            lambda: _canary_check(canary),
+            clock=self._clock,
+            monotonic=self._monotonic,
+        )
         server = HubServer(
-            config.server, verifier, intake, health=lambda: None, observer=self._observer, clock=self._clock
+            replace(config.server, public_url=config.public_url),
+            verifier,
+            intake,
+            health=health.report,
+            observer=self._observer,
+            clock=self._clock,
+            monotonic=self._monotonic,
         )
         streams = Streams(config.streams, delivery, server.gate)
         app = server.application()
@@ -183,26 +239,56 @@ class Hub:
         runner = web.AppRunner(
             app,
             access_log=None,
+            auto_decompress=False,
+            logger=RequestLog(self._observer),
             keepalive_timeout=config.server.keepalive_timeout,
-            shutdown_timeout=config.stop_grace,
+            lingering_time=config.server.linger,
+            # aiohttp waits this long twice: for handlers to end, then for cancelled ones.
+            shutdown_timeout=config.stop_grace / 2,
         )
-        self._parts = _Parts(url, database, subscriptions, client, delivery, verifier, intake, streams, runner)
-        await delivery.start()
-        await verifier.start()
-        await intake.start()
-        await runner.setup()
-        await GuardedSite(runner, listening, doorkeeper).start()
+        return _Parts(
+            url,
+            database,
+            subscriptions,
+            client,
+            delivery,
+            verifier,
+            intake,
+            streams,
+            runner,
+            doorkeeper,
+            health,
+            canary,
+        )
+
+    def _policy(self, client: OutboundClient, canary: Canary | None) -> Validator | None:
+        config = self._config
+        policies: list[Validator] = []
+        if config.topics:
+            policies.append(OnlyTopics(config.topics))
+        if self._validator is not None:
+            policies.append(self._validator)
+        if config.only_own_self:
+            policies.append(OnlyOwnSelf(client, config.intake))
+        return _ForStrangers(AllOf(policies), canary) if policies else None
 
     async def stop(self) -> None:
-        """Take nothing new, give what is under way a moment, write down what is known."""
-        parts, self._parts = self._running, None
+        """Take nothing new, give what is under way a moment, write down what is known. Idempotent."""
+        if self._parts is None:
+            return
+        parts = self._parts
+        if parts.canary is not None:
+            await parts.canary.stop()
         parts.streams.close()
-        await parts.runner.cleanup()
-        await parts.intake.stop()
+        # Before the server: a request that waits for its synchronous check is answered now.
         await parts.verifier.stop()
+        await parts.runner.cleanup()
+        await parts.health.stop()
+        await parts.intake.stop()
         await parts.delivery.stop()
         await asyncio.gather(*self._leaving, return_exceptions=True)
         await parts.client.close()
+        self._parts = None
         parts.database.close()
 
     # -- inside
@@ -215,6 +301,10 @@ class Hub:
 
     async def accept_from_intake(self, topic: str, self_url: str, content: Content) -> Publication:
         publication = await self._accept(topic, self_url, content)
+        canary = self._running.canary
+        if canary is not None and topic == canary.topic:
+            canary.accepted()
+            return publication
         for listener in self._listeners:
             listener.publication_accepted(publication)
         self._running.streams.published(topic)
@@ -229,6 +319,10 @@ class Hub:
             raise RequestError(str(error)) from error
 
     def _changed(self, change: Change) -> None:
+        canary = self._running.canary
+        if canary is not None and change.topic == canary.topic:
+            canary.subscribers_changed(change.live)
+            return
         for listener in self._listeners:
             listener.subscription_changed(change.topic, change.live)
 
@@ -243,6 +337,33 @@ class Hub:
         )
         if change is not None:
             self._changed(change)
+
+
+class _ForStrangers:
+    """The operator's policy for everybody but the hub's own canary."""
+
+    def __init__(self, validator: Validator, canary: Canary | None) -> None:
+        self._validator = validator
+        self._canary = canary
+
+    async def refusal(self, topic: str, callback: str) -> str | None:
+        if self._canary is not None and (topic, callback) == (self._canary.topic, self._canary.callback):
+            return None
+        return await self._validator.refusal(topic, callback)
+
+
+def _http(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+
+def _canary_check(canary: Canary | None) -> Check:
+    if canary is None:
+        return Check("canary", True, "switched off")
+    trouble = canary.trouble()
+    if trouble is not None:
+        return Check("canary", False, trouble)
+    ago = canary.seconds_since_arrival
+    return Check("canary", True, "on its first way" if ago is None else f"arrived {ago:.0f} seconds ago")
 
 
 class _ListenedSink:
@@ -266,3 +387,6 @@ class _Parts:
     intake: Intake
     streams: Streams
     runner: web.AppRunner
+    doorkeeper: Doorkeeper
+    health: Health
+    canary: Canary | None

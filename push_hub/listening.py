@@ -8,11 +8,35 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
-from push_hub.events import LimitReached, Observer
+from push_hub.events import LimitReached, Observer, RequestRefused
 
 BACKLOG = 1024
+SECOND_LOOK = 0.05
+
+_RequestHandler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+class RequestLog:
+    """Stands where aiohttp wants a logger: what it has to say about a connection becomes a counted event.
+
+    Otherwise every stranger who sends rubbish writes a stack trace into the operator's log.
+    """
+
+    def __init__(self, observer: Observer | None = None) -> None:
+        self._observer = observer
+
+    def debug(self, *_: object, **__: object) -> None:
+        pass
+
+    info = warning = debug
+
+    def exception(self, *_: object, **__: object) -> None:
+        if self._observer is not None:
+            self._observer(RequestRefused(400, "this was no HTTP"))
+
+    error = critical = exception
 
 
 class Doorkeeper:
@@ -34,26 +58,40 @@ class Doorkeeper:
 
     def admit(self, server: web.Server) -> asyncio.BaseProtocol:
         """The protocol of a new connection."""
-        protocol = server()
-        loop = asyncio.get_running_loop()
-        self._silent.add(protocol)
         if len(server.connections) >= self._max_connections:
-            loop.call_soon(self._cut, protocol, "max_connections")
-        else:
-            loop.call_later(self._header_timeout, self._cut, protocol, "header_timeout")
+            self._note_cut("max_connections")
+            return _Refusal()
+        protocol = server()
+        self._silent.add(protocol)
+        asyncio.get_running_loop().call_later(self._header_timeout, self._look_again, protocol)
         return protocol
 
-    def _cut(self, protocol: web.RequestHandler, bound: str) -> None:
+    def _look_again(self, protocol: web.RequestHandler) -> None:
+        """A loop that was held up may find the deadline and a whole head at the same time: the head comes first."""
+        if protocol in self._silent:
+            asyncio.get_running_loop().call_later(SECOND_LOOK, self._cut, protocol)
+
+    def _cut(self, protocol: web.RequestHandler) -> None:
         if protocol not in self._silent:
             return
         self._silent.discard(protocol)
         transport = protocol.transport
         if transport is None or transport.is_closing():
             return
+        self._note_cut("header_timeout")
+        transport.abort()
+
+    def _note_cut(self, bound: str) -> None:
         self.cut += 1
         if self._observer is not None:
             self._observer(LimitReached(bound))
-        transport.abort()
+
+
+class _Refusal(asyncio.Protocol):
+    """A connection above the bound: closed as soon as it is there."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
 
 
 class GuardedSite(web.BaseSite):
@@ -74,9 +112,21 @@ class GuardedSite(web.BaseSite):
         server = self._runner.server
         if server is None:
             raise RuntimeError("the runner is not set up")
+        server.request_handler = _checked(server.request_handler)
         self._server = await asyncio.get_running_loop().create_server(
             lambda: self._doorkeeper.admit(server), sock=self._socket, backlog=self._backlog
         )
+
+
+def _checked(handler: _RequestHandler) -> _RequestHandler:
+    """Refuses what aiohttp itself, before any middleware, would break on or play along with."""
+
+    async def checked(request: web.BaseRequest) -> web.StreamResponse:
+        if request.headers.get(hdrs.EXPECT, "100-continue").lower() != "100-continue":
+            return web.Response(status=417, text="the only thing this hub understands in Expect is 100-continue\n")
+        return await handler(request)
+
+    return checked
 
 
 def open_socket(host: str, port: int) -> socket.socket:

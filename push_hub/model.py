@@ -35,6 +35,8 @@ class Subscription:
     signature: SignatureMethod
     dialect: Dialect
     lease_until: float
+    difference: bool = False
+    """It asked for what it does not have yet only, and has missed nothing: bodies are reduced where they can be."""
 
 
 @dataclass(frozen=True, slots=True)

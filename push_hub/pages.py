@@ -1,6 +1,9 @@
-"""The page people see when they open the hub's address in a browser."""
+"""What the hub says about itself: a page for people, and short documents for programs that look around."""
 
 from html import escape
+
+from push_hub.model import SignatureMethod
+from push_hub.protocol.numbers import MAX_URL_LENGTH, SECRET_LIMIT
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -25,7 +28,7 @@ Programs use it with <code>POST</code>; this page is for you.</p>
      -d hub.callback=https://you.example/unguessable -d hub.secret=a-random-text</pre>
 <p>The hub asks your callback to confirm, then sends every change to it, signed with your secret. Without a public
 address, read the stream instead:</p>
-<pre>curl -N {hub}stream?topic=https://example.com/feed</pre>
+<pre>curl -N {base}/stream?topic=https://example.com/feed</pre>
 <h2>Nothing arrives?</h2>
 <p>The hub tells a subscriber who knows the secret what it did and why it failed: see <code>/diagnostics</code>.
 Its own state is at <a href="/health">/health</a>.</p>
@@ -35,4 +38,39 @@ Its own state is at <a href="/health">/health</a>.</p>
 
 
 def hub_page(hub_url: str, *, max_topics: int) -> str:
-    return _PAGE.format(hub=escape(hub_url), max_topics=max_topics)
+    return _PAGE.format(hub=escape(hub_url), base=escape(hub_url.rstrip("/")), max_topics=max_topics)
+
+
+def robots() -> str:
+    return "User-agent: *\nAllow: /$\nDisallow: /\n"
+
+
+def well_known(hub_url: str, *, max_body: int, max_topics: int) -> dict[str, object]:
+    """Our own document at `/.well-known/websub`: where everything is, and what a client must keep to."""
+    base = hub_url.rstrip("/")
+    return {
+        "hub": hub_url,
+        "specifications": ["https://www.w3.org/TR/websub/", "PubSubHubbub 0.4", "PubSubHubbub 0.3"],
+        "stream": f"{base}/stream?topic={{topic}}",
+        "health": f"{base}/health",
+        "diagnostics": f"{base}/diagnostics/subscription?topic={{topic}}&callback={{callback}}",
+        "signature_methods": [str(method) for method in SignatureMethod],
+        "limits": {
+            "body_bytes": max_body,
+            "topics_per_ping": max_topics,
+            "secret_bytes": SECRET_LIMIT - 1,
+            "url_characters": MAX_URL_LENGTH,
+        },
+    }
+
+
+def host_meta(hub_url: str) -> str:
+    """RFC 6415; how PubSubHubbub 0.4 clients may look for a host's hub."""
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\n<XRD xmlns="http://docs.oasis-open.org/ns/xri/xrd-1.0">\n'
+        f'  <Link rel="hub" href="{escape(hub_url)}"/>\n</XRD>\n'
+    )
+
+
+def host_meta_json(hub_url: str) -> dict[str, object]:
+    return {"links": [{"rel": "hub", "href": hub_url}]}

@@ -8,17 +8,19 @@ request is acknowledged only after what it asks for is on disk; what cannot be t
 import asyncio
 import hmac
 import math
+import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
 
-from aiohttp import hdrs, web
+from aiohttp import HttpVersion11, hdrs, web
 
-from push_hub.events import HubEvent, LimitReached, Observer, PingAccepted, RequestRefused
+from push_hub.events import HubEvent, LimitReached, Observer, PingAccepted, RequestBroke, RequestRefused
+from push_hub.health import HealthReport
 from push_hub.limits import Limiter, Rate
 from push_hub.model import Content
-from push_hub.pages import hub_page
+from push_hub.pages import host_meta, host_meta_json, hub_page, robots, well_known
 from push_hub.ports import OverloadedError, PingTaker
 from push_hub.protocol.numbers import Mode
 from push_hub.protocol.requests import (
@@ -34,9 +36,10 @@ from push_hub.protocol.verification import intent_of
 from push_hub.verifier import Verifier
 from storage import StorageError
 
+_HOST = re.compile(r"[0-9A-Za-z._:\[\]-]{1,300}")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-ALLOWED = "GET, HEAD, OPTIONS, POST"
+NOTHING_HERE = "there is nothing at this address: the hub, and help for people, is at /"
 CORS_MAX_AGE = "86400"
 IPV6_CLIENT_BITS = 64
 HTTP_CONFLICT = 409
@@ -52,6 +55,8 @@ class ServerConfig:
     body_timeout: float = 10.0
     header_timeout: float = 10.0
     keepalive_timeout: float = 30.0
+    linger: float = 1.0
+    """How long a sender whose body was refused unread may go on sending, so that it sees the answer."""
     max_connections: int = 20_000
     per_client: Rate = field(default_factory=lambda: Rate(200, 2_000))
     per_callback_host: Rate = field(default_factory=lambda: Rate(200, 5_000))
@@ -62,6 +67,7 @@ class ServerConfig:
     trusted_proxies: frozenset[str] = frozenset()
     publisher_tokens: tuple[str, ...] = ()
     moved_to: str | None = None
+    public_url: str | None = None
 
 
 class Gate:
@@ -123,7 +129,7 @@ class HubServer:
         verifier: Verifier,
         pings: PingTaker,
         *,
-        health: Callable[[], str | None],
+        health: Callable[[], Awaitable[HealthReport]],
         observer: Observer | None = None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -140,35 +146,63 @@ class HubServer:
         app = web.Application(client_max_size=self._config.max_body, middlewares=[self._answer_errors])
         app.router.add_get("/", self.show)
         app.router.add_post("/", self.take)
-        app.router.add_route(hdrs.METH_OPTIONS, "/", self.options)
         app.router.add_get("/health", self.show_health)
+        app.router.add_get("/robots.txt", self.show_robots)
+        app.router.add_get("/.well-known/websub", self.show_well_known)
+        app.router.add_get("/.well-known/host-meta", self.show_host_meta)
+        app.router.add_get("/.well-known/host-meta.json", self.show_host_meta_json)
         return app
 
     # -- handlers
 
     async def show(self, request: web.Request) -> web.StreamResponse:
         return web.Response(
-            text=hub_page(hub_url(request), max_topics=self._config.rules.max_topics_per_ping),
+            text=hub_page(self._url(request), max_topics=self._config.rules.max_topics_per_ping),
             content_type="text/html",
-            headers={"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'", "Vary": "Host"},
-        )
-
-    async def options(self, _request: web.Request) -> web.StreamResponse:
-        return web.Response(
-            status=204,
             headers={
-                "Allow": ALLOWED,
-                "Access-Control-Allow-Methods": ALLOWED,
-                "Access-Control-Allow-Headers": "Content-Type, Authorization, Last-Event-ID",
-                "Access-Control-Max-Age": CORS_MAX_AGE,
+                "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
+                "Link": '</.well-known/websub>; rel="service-desc"; type="application/json"',
+                "Vary": "Host",
             },
         )
 
+    async def show_robots(self, _request: web.Request) -> web.StreamResponse:
+        return web.Response(text=robots())
+
+    async def show_well_known(self, request: web.Request) -> web.StreamResponse:
+        rules = self._config.rules
+        document = well_known(self._url(request), max_body=self._config.max_body, max_topics=rules.max_topics_per_ping)
+        return web.json_response(document, headers={"Vary": "Host"})
+
+    async def show_host_meta(self, request: web.Request) -> web.StreamResponse:
+        return web.Response(
+            text=host_meta(self._url(request)), content_type="application/xrd+xml", headers={"Vary": "Host"}
+        )
+
+    async def show_host_meta_json(self, request: web.Request) -> web.StreamResponse:
+        return web.json_response(
+            host_meta_json(self._url(request)), content_type="application/jrd+json", headers={"Vary": "Host"}
+        )
+
+    def _url(self, request: web.Request) -> str:
+        """The hub's address: what the operator says it is, or what this client calls it."""
+        if self._config.public_url is not None:
+            return self._config.public_url
+        if _HOST.fullmatch(request.host) is None:
+            raise RequestError("the Host header is no host name")
+        return f"{request.scheme}://{request.host}/"
+
     async def show_health(self, _request: web.Request) -> web.StreamResponse:
-        wrong = self._health()
-        if wrong is None:
-            return web.Response(text="ok\n", headers={"Cache-Control": "no-store"})
-        return web.Response(status=503, text=f"{wrong}\n", headers={"Cache-Control": "no-store"})
+        report = await self._health()
+        return web.json_response(
+            {
+                "status": "ok" if report.ok else "failing",
+                "reasons": [check.text for check in report.checks if not check.ok],
+                "checks": {check.name: {"ok": check.ok, "text": check.text} for check in report.checks},
+            },
+            status=200 if report.ok else 503,
+            headers={"Cache-Control": "no-store"},
+        )
 
     async def take(self, request: web.Request) -> web.StreamResponse:
         """POST /: subscribe, unsubscribe or publish."""
@@ -177,7 +211,7 @@ class HubServer:
         self.gate.client(request)
         if request.query.get("hub.mode") == Mode.PUBLISH and self._may_bring_content(request):
             return await self._take_content(request)
-        body = await self._body(request)
+        body = await self._body(request, self._config.max_body)
         asked = parse_request(request.headers.get(hdrs.CONTENT_TYPE, ""), body, self._config.rules)
         if isinstance(asked, PublishRequest):
             return await self._take_ping(asked)
@@ -209,7 +243,7 @@ class HubServer:
             raise RequestError("bringing content along needs an allowed publisher's token", 401)
         allowed = False
         for token in self._config.publisher_tokens:
-            allowed |= hmac.compare_digest(token.encode(), given.encode())
+            allowed |= hmac.compare_digest(token.encode(), given.encode("utf-8", "surrogateescape"))
         if not allowed:
             raise RequestError("this token does not belong to an allowed publisher", 403)
         return True
@@ -227,18 +261,27 @@ class HubServer:
         if not content_type:
             raise RequestError("the content needs a Content-Type")
         self.gate.topic(topic)
-        body = await self._body(request.clone(client_max_size=self._config.max_fat_ping))
+        body = await self._body(request, self._config.max_fat_ping)
         await self._pings.offer(topic, Content(content_type, body), topic)
         self._tell(PingAccepted(topic))
         return web.Response(status=204)
 
-    async def _body(self, request: web.BaseRequest) -> bytes:
+    async def _body(self, request: web.Request, limit: int) -> bytes:
+        if request.headers.get(hdrs.CONTENT_ENCODING, "identity").strip().lower() != "identity":
+            raise RequestError("send the body as it is, without a Content-Encoding", 415)
+        if (request.content_length or 0) > limit:
+            raise RequestError(f"the body is longer than {limit} bytes", 413)
         try:
             async with asyncio.timeout(self._config.body_timeout):
-                return await request.read()
+                return await request.clone(client_max_size=limit).read()
         except TimeoutError:
             self._tell(LimitReached("body_timeout"))
             raise RequestError("the request body came too slowly", 408) from None
+        except web.HTTPRequestEntityTooLarge:
+            raise RequestError(f"the body is longer than {limit} bytes", 413) from None
+        except (ConnectionError, web.RequestPayloadError):
+            # Nobody is there to read this; it is counted.
+            raise RequestError("the request body ended too early", 400) from None
 
     # -- errors
 
@@ -246,6 +289,8 @@ class HubServer:
     async def _answer_errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Every refusal is a short plain text; every answer can be read by a script of another site."""
         try:
+            if request.version > HttpVersion11:
+                raise RequestError("this hub speaks HTTP/1.1")
             response = await handler(request)
         except RequestError as error:
             response = self._refusal(error.status, error.text)
@@ -256,18 +301,27 @@ class HubServer:
         except StorageError:
             self._tell(LimitReached("storage"))
             response = self._refusal(503, "the hub cannot write to its store now", self._config.storage_retry_after)
-        except web.HTTPRequestEntityTooLarge:
-            response = self._refusal(413, f"the body is longer than {self._config.max_body} bytes")
         except web.HTTPMethodNotAllowed as error:
             allowed = ", ".join(sorted({*error.allowed_methods, hdrs.METH_OPTIONS}))
-            response = self._refusal(405, f"{error.method[:20]} is not possible here: use one of {allowed}")
-            response.headers["Allow"] = allowed
+            if request.method == hdrs.METH_OPTIONS:
+                response = _options(allowed)
+            else:
+                response = self._refusal(405, f"{error.method[:20]} is not possible here: use one of {allowed}")
+                response.headers["Allow"] = allowed
+        except web.HTTPNotFound:
+            response = self._refusal(404, NOTHING_HERE)
         except web.HTTPException as error:
             if error.status < 400:
                 raise
             response = self._refusal(error.status, error.reason.lower())
+        except (asyncio.CancelledError, ConnectionError):
+            raise
+        except Exception as error:  # our fault: said so, counted, and the connection goes on
+            self._tell(RequestBroke(f"{type(error).__name__}: {error}"[:300]))
+            response = self._refusal(500, "the hub made a mistake")
         if not response.prepared:
             response.headers.setdefault("Access-Control-Allow-Origin", "*")
+            response.headers.setdefault("Access-Control-Expose-Headers", "Allow, Link, Retry-After")
             response.headers.setdefault("X-Content-Type-Options", "nosniff")
         return response
 
@@ -276,8 +330,8 @@ class HubServer:
         response = web.Response(status=status, text=f"{text}\n")
         if retry_after is not None:
             response.headers["Retry-After"] = str(max(1, min(math.ceil(retry_after), MAX_RETRY_AFTER)))
-        if status == 408:
-            response.force_close()
+        if status in (408, 413):
+            response.force_close()  # what is left of the body is not waited for
         if status == 401:
             response.headers["WWW-Authenticate"] = "Bearer"
         return response
@@ -287,6 +341,13 @@ class HubServer:
             self._observer(event)
 
 
-def hub_url(request: web.Request) -> str:
-    """The hub's address as this client sees it."""
-    return f"{request.scheme}://{request.host}/"
+def _options(allowed: str) -> web.Response:
+    return web.Response(
+        status=204,
+        headers={
+            "Allow": allowed,
+            "Access-Control-Allow-Methods": allowed,
+            "Access-Control-Allow-Headers": "Authorization, Content-Type, Last-Event-ID",
+            "Access-Control-Max-Age": CORS_MAX_AGE,
+        },
+    )

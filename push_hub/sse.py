@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from push_hub.model import Publication
 from push_hub.ports import OverloadedError
@@ -20,6 +20,12 @@ from push_hub.protocol.urls import UrlError, normalised
 from push_hub.server import Gate, TooManyError
 
 MAX_ID_DIGITS = 18
+HEADERS = {
+    "Content-Type": "text/event-stream",
+    "Cache-Control": "no-store",
+    "Access-Control-Allow-Origin": "*",
+    "X-Accel-Buffering": "no",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +35,8 @@ class StreamConfig:
     heartbeat: float = 20.0
     page: int = 20
     busy_retry_after: float = 30.0
+    write_timeout: float = 30.0
+    """A reader that takes nothing for so long is cut off; it may come back with `Last-Event-ID`."""
 
 
 class StreamSource(Protocol):
@@ -48,7 +56,7 @@ class Streams:
         self._closing = False
 
     def add_routes(self, app: web.Application) -> None:
-        app.router.add_get("/stream", self.stream, allow_head=False)
+        app.router.add_get("/stream", self.stream)
 
     def published(self, topic: str) -> None:
         for reader in self._readers.get(topic, ()):
@@ -65,6 +73,8 @@ class Streams:
         after = _last_event_id(request)
         client = self._gate.client_key(request)
         self._gate.client(request)
+        if request.method == hdrs.METH_HEAD:
+            return web.Response(headers=HEADERS)
         if self._open >= self._config.max_streams:
             raise OverloadedError(self._config.busy_retry_after, "too many streams are open")
         if self._per_client.get(client, 0) >= self._config.max_streams_per_client:
@@ -82,29 +92,34 @@ class Streams:
             self._leave(topic, client, wake)
 
     async def _write(self, request: web.Request, topic: str, after: int, wake: asyncio.Event) -> web.StreamResponse:
-        response = web.StreamResponse(
-            headers={
-                "Content-Type": "text/event-stream",
-                "Cache-Control": "no-store",
-                "Access-Control-Allow-Origin": "*",
-                "X-Accel-Buffering": "no",
-            }
-        )
+        response = web.StreamResponse(headers=HEADERS)
         await response.prepare(request)
-        await response.write(f": following {topic}\n\n".encode())
+        try:
+            await self._send(response, f": following {topic}\n\n".encode())
+            await self._follow(response, topic, after, wake)
+        except TimeoutError:
+            if request.transport is not None:
+                request.transport.abort()
+        return response
+
+    async def _follow(self, response: web.StreamResponse, topic: str, after: int, wake: asyncio.Event) -> None:
         while not self._closing:
             wake.clear()
             page = self._source.since(topic, after, self._config.page)
             for publication in page:
-                await response.write(event_of(publication))
+                await self._send(response, event_of(publication))
                 after = publication.id
             if page:
                 continue
             try:
-                await asyncio.wait_for(wake.wait(), self._config.heartbeat)
+                async with asyncio.timeout(self._config.heartbeat):
+                    await wake.wait()
             except TimeoutError:
-                await response.write(b": still here\n\n")
-        return response
+                await self._send(response, b": still here\n\n")
+
+    async def _send(self, response: web.StreamResponse, data: bytes) -> None:
+        async with asyncio.timeout(self._config.write_timeout):
+            await response.write(data)
 
     def _leave(self, topic: str, client: str, wake: asyncio.Event) -> None:
         self._open -= 1

@@ -55,10 +55,22 @@ MIGRATIONS = [
             )""",
             "CREATE INDEX subscription_history_by_key ON subscription_history (topic, callback, id)",
         ],
-    )
+    ),
+    Migration(
+        "push_hub.subscriptions",
+        2,
+        [
+            "ALTER TABLE subscriptions ADD COLUMN difference INTEGER NOT NULL DEFAULT 0",
+            "CREATE INDEX dead_letters_by_subscription ON dead_letters (subscription)",
+        ],
+    ),
 ]
 
-_COLUMNS = "id, topic, callback, secret, signature, dialect, lease_until"
+# Who missed a publication for good gets whole documents again: a difference would leave a gap.
+_COLUMNS = (
+    "id, topic, callback, secret, signature, dialect, lease_until, difference AND NOT EXISTS "
+    "(SELECT 1 FROM dead_letters WHERE dead_letters.subscription = subscriptions.id)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,10 +308,20 @@ class Subscriptions:
                 return
         else:
             tx.execute(
-                "INSERT INTO subscriptions (topic, callback, secret, signature, dialect, lease_until, created_at) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (topic, callback) DO UPDATE SET secret = excluded.secret, "
-                "signature = excluded.signature, dialect = excluded.dialect, lease_until = excluded.lease_until",
-                (intent.topic, intent.callback, intent.secret, intent.signature, intent.dialect, until, now),
+                "INSERT INTO subscriptions (topic, callback, secret, signature, dialect, lease_until, created_at, "
+                "difference) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (topic, callback) DO UPDATE SET "
+                "secret = excluded.secret, signature = excluded.signature, dialect = excluded.dialect, "
+                "lease_until = excluded.lease_until, difference = excluded.difference",
+                (
+                    intent.topic,
+                    intent.callback,
+                    intent.secret,
+                    intent.signature,
+                    intent.dialect,
+                    until,
+                    now,
+                    intent.difference,
+                ),
             )
         tx.execute(
             "DELETE FROM refreshes WHERE subscription = "
@@ -368,8 +390,10 @@ def _check(intent: Intent) -> str:
 
 
 def _subscription(row: Row) -> Subscription:
-    number, topic, callback, secret, signature, dialect, until = row
-    return Subscription(number, topic, callback, secret, SignatureMethod(signature), Dialect(dialect), until)
+    number, topic, callback, secret, signature, dialect, until, difference = row
+    return Subscription(
+        number, topic, callback, secret, SignatureMethod(signature), Dialect(dialect), until, bool(difference)
+    )
 
 
 def _live(rows: Sequence[Row], now: float) -> Subscription | None:

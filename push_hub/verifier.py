@@ -48,6 +48,11 @@ class VerifierConfig:
     per_host: int = 20
     max_pending: int = 100_000
     max_pending_per_host: int = 20_000
+    max_retries_per_host: int = 100
+    """Failed checks of one host that are kept for another try; above it a failure is final.
+
+    So a host whose name strangers put into many requests is asked once for each, not again and again for hours.
+    """
     timeout: float = 10.0
     max_answer_bytes: int = 4096
     leases: LeasePolicy = field(default_factory=LeasePolicy)
@@ -88,9 +93,12 @@ class Verifier:
         self._waiting: dict[int, tuple[float, str]] = {}
         self._timers: list[tuple[float, int]] = []
         self._per_host_pending: dict[str, int] = {}
+        self._retries_on: dict[str, int] = {}
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
+        self._checks_now: set[asyncio.Task[str | None]] = set()
+        self._stopping = asyncio.Event()
 
     # -- for the server and the hub
 
@@ -114,6 +122,8 @@ class Verifier:
 
     async def check_now(self, intent: Intent) -> str | None:
         """0.3's synchronous mode: one check, one answer. None when confirmed, otherwise why not."""
+        if self._stopping.is_set():
+            raise OverloadedError(self._config.overload_retry_after, "the hub is stopping")
         host = host_of(intent.callback)
         if self._running_on.get(host, 0) >= self._config.per_host or self._total_running() >= self._config.concurrency:
             self._tell(LimitReached("verifier.per_host"))
@@ -122,12 +132,17 @@ class Verifier:
             )
         self._running_on[host] = self._running_on.get(host, 0) + 1
         self._synchronous += 1
+        task = asyncio.create_task(self._settle_now(intent))
+        self._checks_now.add(task)
         try:
-            refusal = await self._refusal(intent)
-            if refusal is not None:
-                return refusal
-            return await self._settle_now(intent)
+            return await task
+        except asyncio.CancelledError:
+            if not self._stopping.is_set() or not task.cancelled():
+                raise
+            raise OverloadedError(self._config.overload_retry_after, "the hub is stopping") from None
         finally:
+            task.cancel()
+            self._checks_now.discard(task)
             self._synchronous -= 1
             self._leave_host(host)
 
@@ -141,8 +156,12 @@ class Verifier:
         self._loops = [asyncio.create_task(self._dispatch()), asyncio.create_task(self._look_after_leases())]
 
     async def stop(self) -> None:
-        """Stop at once: what is not settled is on disk and goes on at the next start."""
-        tasks = [*self._loops, *self._tasks]
+        """Stop at once: what is not settled is on disk and goes on at the next start.
+
+        Who waits for a synchronous check is told to come back.
+        """
+        self._stopping.set()
+        tasks: list[asyncio.Task[None] | asyncio.Task[str | None]] = [*self._loops, *self._tasks, *self._checks_now]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -151,6 +170,7 @@ class Verifier:
     async def sweep(self) -> None:
         """End what is over and start rechecks of what nears its end; also called by a timer."""
         now = self._clock()
+        self._wake.set()  # a clock that was put forward makes waiting checks due, and nothing else would notice
         chunk = self._config.sweep_chunk
         while True:
             queued = await self._subscriptions.start_refreshes(now, chunk, self.new_nonce)
@@ -188,7 +208,7 @@ class Verifier:
             return
         if row in self._queued:
             return
-        if self._waiting.pop(row, None) is None:
+        if not self._unwait(row):
             self._per_host_pending[host] = self._per_host_pending.get(host, 0) + 1
         self._queued[row] = host
         self._lines.setdefault(host, deque()).append(row)
@@ -198,9 +218,25 @@ class Verifier:
     def _wait(self, row: int, host: str, at: float) -> None:
         if not self._known(row):
             self._per_host_pending[host] = self._per_host_pending.get(host, 0) + 1
+        self._put_off(row, host, at)
+        self._wake.set()
+
+    def _put_off(self, row: int, host: str, at: float) -> None:
+        if row not in self._waiting:
+            self._retries_on[host] = self._retries_on.get(host, 0) + 1
         self._waiting[row] = (at, host)
         heapq.heappush(self._timers, (at, row))
-        self._wake.set()
+
+    def _unwait(self, row: int) -> bool:
+        found = self._waiting.pop(row, None)
+        if found is None:
+            return False
+        left = self._retries_on[found[1]] - 1
+        if left:
+            self._retries_on[found[1]] = left
+        else:
+            del self._retries_on[found[1]]
+        return True
 
     def _give_turn(self, host: str) -> None:
         free = self._running_on.get(host, 0) < self._config.per_host
@@ -236,8 +272,10 @@ class Verifier:
             while self._turn and self._total_running() < self._config.concurrency:
                 self._launch(self._turn.popleft())
             delay = max(0.0, self._timers[0][0] - self._clock()) if self._timers else None
+            # Not `wait_for`: in Python 3.11 it loses a cancellation that comes together with what it waits for.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), delay)
+                async with asyncio.timeout(delay):
+                    await self._wake.wait()
 
     def _ripen(self) -> None:
         now = self._clock()
@@ -291,8 +329,7 @@ class Verifier:
             if again is None:
                 self._forget(host)
             else:
-                self._waiting[row] = (again, host)
-                heapq.heappush(self._timers, (again, row))
+                self._put_off(row, host, again)
             self._leave_host(host)
 
     async def _settle(self, pending: Pending) -> float | None:
@@ -310,6 +347,13 @@ class Verifier:
             verdict = judge_denial(intent, answer, attempts=attempts, now=self._clock(), schedule=self._config.schedule)
         else:
             verdict = await self._check(intent, granted, attempts, synchronous=False)
+        if (
+            isinstance(verdict, TryAgain)
+            and not intent.refresh
+            and self._retries_on.get(host_of(intent.callback), 0) >= self._config.max_retries_per_host
+        ):
+            self._tell(LimitReached("verifier.max_retries_per_host"))
+            verdict = Failed(f"{verdict.reason}; not repeated, because too many checks of this host fail")
         if isinstance(verdict, TryAgain):
             kept = await self._subscriptions.postpone(
                 pending.row, intent, attempts, verdict.at, verdict.reason, self._clock()
@@ -321,6 +365,9 @@ class Verifier:
         return None if applied else self._clock()
 
     async def _settle_now(self, intent: Intent) -> str | None:
+        refusal = await self._refusal(intent)
+        if refusal is not None:
+            return refusal
         sent_at = self._clock()
         granted = self._config.leases.grant(intent.lease_asked)
         verdict = await self._check(intent, granted, 1, synchronous=True)

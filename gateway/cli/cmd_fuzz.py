@@ -1,7 +1,10 @@
-"""`psph fuzz`: feed hostile frames to codec and forwarder, and count what each of them says."""
+"""`psph fuzz`: feed hostile frames to codec and forwarder, or hostile requests to a hub, and count what comes of it."""
 
 import argparse
+import asyncio
 import json
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -12,8 +15,10 @@ from perf.bench.family import progress_bar
 
 if TYPE_CHECKING:  # importing the packet tools takes scapy, which only this command needs
     from psirp_stack.tools.fuzz import FuzzReport
+    from push_hub.fuzzing import HubFuzzReport
 
 DEFAULT_FRAMES = 1_000_000
+DEFAULT_REQUESTS = 50_000
 TARGETS = ("codec", "reference")
 
 
@@ -21,16 +26,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Give mutated frames to the parsers: seeds from scapy's fuzz(), then changed bytes, cuts, splices and noise.\n"
         "Every frame is counted under a reason for every target. Ends with 1 when a target raised an exception, when\n"
-        "codec and forwarder disagree about a frame, or when memory grew."
+        "codec and forwarder disagree about a frame, or when memory grew.\n\n"
+        "For the hub: raw hostile requests over loopback to a hub made for the run, which connects to nobody. Ends\n"
+        "with 1 when one was answered with 5xx or not at all, stored anything without being accepted, or memory grew."
     )
     parser.epilog = """\
 examples:
   psph fuzz wire                               a million frames
   psph fuzz wire --frames 20000 --seed 7       a short run, repeatable
-  psph fuzz wire --target codec                only the codec, which is the faster part"""
-    parser.add_argument("what", choices=["wire"], help="what to fuzz")
+  psph fuzz wire --target codec                only the codec, which is the faster part
+  psph fuzz hub                                fifty thousand requests, a few minutes
+  psph fuzz hub --requests 2000 --seed 7       a short run, repeatable"""
+    parser.add_argument("what", choices=["wire", "hub"], help="what to fuzz")
     parser.add_argument(
         "--frames", type=int, default=DEFAULT_FRAMES, metavar="N", help=f"how many (default {DEFAULT_FRAMES:,})"
+    )
+    parser.add_argument(
+        "--requests",
+        type=int,
+        default=DEFAULT_REQUESTS,
+        metavar="N",
+        help=f"for the hub: how many (default {DEFAULT_REQUESTS:,})",
     )
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="another seed gives other frames (default 0)")
     parser.add_argument("--target", action="append", choices=TARGETS, help="only this one; may be repeated")
@@ -38,6 +54,8 @@ examples:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.what == "hub":
+        return _run_hub(args)
     if args.frames < 1:
         raise CommandError(f"--frames takes a number from 1 up, not {args.frames}")
     try:
@@ -53,6 +71,57 @@ def run(args: argparse.Namespace) -> int:
     else:
         show(report)
     return 0 if report.passed else 1
+
+
+def _run_hub(args: argparse.Namespace) -> int:
+    if args.requests < 1:
+        raise CommandError(f"--requests takes a number from 1 up, not {args.requests}")
+    from push_hub.fuzzing import fuzz_hub
+
+    with tempfile.TemporaryDirectory() as directory, progress_bar("fuzzing", args.requests) as tick:
+        run = fuzz_hub(Path(directory), args.requests, args.seed, lambda done: tick("requests", done))
+        report = asyncio.run(run)
+    if args.json:
+        print(json.dumps(hub_document(report), indent=2))
+    else:
+        show_hub(report)
+    return 0 if report.passed else 1
+
+
+def hub_document(report: "HubFuzzReport") -> dict[str, object]:
+    return {
+        "seed": report.seed,
+        "requests": report.requests,
+        "outcomes": dict(report.outcomes.most_common()),
+        "failed": report.failed,
+        "failures": [{"reason": one.reason, "request": one.request.hex()} for one in report.failures],
+        "stored_wrongly": report.stored_wrongly,
+        "memory_before": report.memory_before,
+        "memory_after": report.memory_after,
+        "memory_flat": report.memory_flat,
+        "passed": report.passed,
+    }
+
+
+def show_hub(report: "HubFuzzReport") -> None:
+    table = Table(title=f"{report.requests:,} requests, seed {report.seed}")
+    table.add_column("answer")
+    table.add_column("requests", justify="right")
+    for outcome, count in report.outcomes.most_common():
+        table.add_row(outcome, f"{count:,}")
+    console = Console()
+    console.print(table)
+    for failure in report.failures:
+        console.print(f"FAILED {failure.reason}\n  {failure.request!r}", markup=False)
+    for row in report.stored_wrongly:
+        console.print(f"STORED without being accepted: {row}", markup=False)
+    before, after = report.memory_before / 2**20, report.memory_after / 2**20
+    flat = "flat" if report.memory_flat else "GROWN"
+    console.print(f"memory {before:.1f} MiB after warming up, {after:.1f} MiB at the end: {flat}")
+    console.print(
+        f"{report.failed} requests got a wrong answer, {len(report.stored_wrongly)} rows stored wrongly",
+        highlight=False,
+    )
 
 
 def as_document(report: "FuzzReport") -> dict[str, object]:

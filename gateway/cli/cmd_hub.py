@@ -3,13 +3,17 @@
 import argparse
 import asyncio
 import signal
+from ipaddress import ip_address
 from pathlib import Path
 
 import uvloop
 
 from gateway.cli.errors import CommandError
+from push_hub.canary import CanaryConfig
 from push_hub.diagnostics import DiagnosticsConfig
 from push_hub.hub import Hub, HubConfig
+from push_hub.intake import IntakeConfig
+from push_hub.protocol.urls import UrlError, normalised
 from push_hub.server import ServerConfig
 from storage import StorageError
 
@@ -25,7 +29,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "examples:\n"
         "  psph hub --port 8080 --data var/hub\n"
         "  psph hub --port 8080 --data var/hub --public-url https://hub.example/\n"
-        "  psph hub --port 8080 --data /tmp/hub --allow-private     try it with callbacks on this machine"
+        "  psph hub --port 8080 --data /tmp/hub --allow-private     try it with callbacks on this machine\n"
+        "  psph hub --port 8080 --data var/hub --topics https://blog.example/ --canary-interval 30\n"
+        "  curl http://127.0.0.1:8080/health                        is it well, and if not, why"
     )
     parser.add_argument("--port", type=int, required=True, metavar="P", help="port to listen on (0: a free one)")
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="where the hub keeps its store")
@@ -36,6 +42,42 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="let callbacks and topics be on loopback and private addresses (link-local and metadata: never)",
     )
+    parser.add_argument(
+        "--topics",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="serve only topics below this address; may be repeated (others are told hub.mode=denied)",
+    )
+    parser.add_argument(
+        "--only-own-self",
+        action="store_true",
+        help="deny a topic whose document names another address as its own (one fetch for each subscription)",
+    )
+    parser.add_argument("--poll", action="store_true", help="look by itself at topics whose publishers do not ping")
+    parser.add_argument(
+        "--trusted-proxy",
+        action="append",
+        default=[],
+        metavar="ADDRESS",
+        help="take the client's address from this proxy's X-Forwarded-For; may be repeated",
+    )
+    canary = CanaryConfig()
+    parser.add_argument(
+        "--canary-interval",
+        type=float,
+        default=canary.interval,
+        metavar="S",
+        help="seconds between two rounds of the canary (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--canary-deadline",
+        type=float,
+        default=canary.deadline,
+        metavar="S",
+        help="seconds after which a round that has not arrived turns /health red (default: %(default)g)",
+    )
+    parser.add_argument("--no-canary", action="store_true", help="send no canary; /health then knows less")
     parser.add_argument(
         "--operator-token-file", type=Path, metavar="FILE", help="a token in this file opens /diagnostics"
     )
@@ -51,13 +93,33 @@ def run(args: argparse.Namespace) -> int:
     if not 0 <= args.port <= MAX_PORT:
         raise CommandError(f"--port {args.port}: expected 0 to {MAX_PORT}")
     operator = _tokens(args.operator_token_file, "--operator-token-file")
+    for option, urls in (("--topics", args.topics), ("--public-url", [args.public_url] if args.public_url else [])):
+        for url in urls:
+            try:
+                normalised(url)
+            except UrlError as error:
+                raise CommandError(f"{option} {url}: it {error}") from error
+    for address in args.trusted_proxy:
+        try:
+            ip_address(address)
+        except ValueError as error:
+            raise CommandError(f"--trusted-proxy {address}: expected an IP address") from error
+    if args.canary_interval <= 0 or args.canary_deadline <= 0:
+        raise CommandError("--canary-interval and --canary-deadline take seconds above 0")
     config = HubConfig(
         data=args.data,
         host=args.host,
         port=args.port,
         public_url=args.public_url,
         allow_private=args.allow_private,
-        server=ServerConfig(publisher_tokens=_tokens(args.publisher_token_file, "--publisher-token-file")),
+        topics=tuple(args.topics),
+        only_own_self=args.only_own_self,
+        intake=IntakeConfig(poll=args.poll),
+        canary=CanaryConfig(not args.no_canary, args.canary_interval, args.canary_deadline),
+        server=ServerConfig(
+            publisher_tokens=_tokens(args.publisher_token_file, "--publisher-token-file"),
+            trusted_proxies=frozenset(args.trusted_proxy),
+        ),
         diagnostics=DiagnosticsConfig(operator_token=operator[0] if operator else None),
     )
     try:
@@ -77,7 +139,8 @@ async def _serve(config: HubConfig) -> None:
     hub = Hub(config)
     await hub.start()
     try:
-        print(f"hub at {hub.url}", flush=True)
+        where = "" if hub.url == hub.local_url else f", listening on {hub.local_url}"
+        print(f"hub at {hub.url}{where}", flush=True)
         await stop.wait()
     finally:
         await hub.stop()

@@ -26,7 +26,7 @@ COMMANDS: dict[str, str] = {
     "bench": "run a benchmark and print its table and bars",
     "capture": "write the PSIRP frames of an interface to a capture file",
     "dissect": "show the PSIRP frames of a capture file",
-    "fuzz": "feed mutated frames to the parsers and count what they say",
+    "fuzz": "feed mutated frames to the parsers, or hostile requests to a hub",
     "hub": "run the WebSub hub alone",
     "id": "show the PSIRP identifiers of topic URLs",
 }

@@ -1,7 +1,15 @@
 """The other side of the hub: discover, subscribe, receive, renew, publish."""
 
 from push_hub.client.callbacks import Delivery, callback_app
-from push_hub.client.requests import ClientError, Discovered, discover_topic, publish, send_request
+from push_hub.client.publisher import feed_links, html_links, link_header
+from push_hub.client.requests import (
+    ClientError,
+    Discovered,
+    discover_topic,
+    publish,
+    publish_everywhere,
+    send_request,
+)
 from push_hub.client.subscriber import Subscriber, SubscriberConfig
 from push_hub.client.wishes import MIGRATIONS, State, Wish, WishStore
 
@@ -17,6 +25,10 @@ __all__ = [
     "WishStore",
     "callback_app",
     "discover_topic",
+    "feed_links",
+    "html_links",
+    "link_header",
     "publish",
+    "publish_everywhere",
     "send_request",
 ]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
+from push_hub.client.aggregated import sources_of
 from push_hub.client.wishes import State, Wish, WishStore, denied, takes_deliveries, verified
 
 MAX_BODY = 8 * 1024 * 1024
@@ -24,6 +25,8 @@ class Delivery:
     topic: str
     content_type: str
     body: bytes
+    sources: tuple[str, ...] = ()
+    """S13: the topics a 0.3 hub put together in this one delivery; empty when it is about `topic` alone."""
 
 
 def signature_fits(header: str | None, secret: bytes, body: bytes) -> bool:
@@ -32,7 +35,9 @@ def signature_fits(header: str | None, secret: bytes, body: bytes) -> bool:
     digest = _METHODS.get(method.lower())
     if digest is None:
         return False
-    return hmac.compare_digest(hmac.new(secret, body, digest).hexdigest().encode(), claimed.lower().encode())
+    return hmac.compare_digest(
+        hmac.new(secret, body, digest).hexdigest().encode(), claimed.lower().encode("utf-8", "surrogateescape")
+    )
 
 
 def callback_app(
@@ -56,7 +61,15 @@ def callback_app(
             await asyncio.wrap_future(wishes.save(after))
             return web.Response(text="", headers=_SAFE)
         challenge = request.query.get("hub.challenge", "")
-        after = verified(wish, mode, topic, request.query.get("hub.lease_seconds"), clock())
+        after = verified(
+            wish,
+            mode,
+            topic,
+            request.query.get("hub.lease_seconds"),
+            clock(),
+            token=request.match_info["token"],
+            verify_token=request.query.get("hub.verify_token"),
+        )
         if after is None or _CHALLENGE.fullmatch(challenge) is None:
             raise web.HTTPNotFound(text="nothing of that kind was asked for\n", headers=_SAFE)
         await asyncio.wrap_future(wishes.save(after))
@@ -64,13 +77,14 @@ def callback_app(
 
     async def delivery(request: web.Request) -> web.Response:
         wish = wish_of(request)
-        if wish.state in (State.GONE, State.DENIED):
+        if wish.state in (State.GONE, State.DENIED) or request.match_info["token"] == wish.retired:
             raise web.HTTPGone(text="this subscription has ended\n", headers=_SAFE)
         body = await request.read()
         if not takes_deliveries(wish, clock()):
             raise web.HTTPNotFound(text="this subscription is not active\n", headers=_SAFE)
         if wish.secret is None or signature_fits(request.headers.get("X-Hub-Signature"), wish.secret, body):
-            await receive(Delivery(wish.topic, request.headers.get("Content-Type", ""), body))
+            content_type = request.headers.get("Content-Type", "")
+            await receive(Delivery(wish.topic, content_type, body, sources_of(content_type, body)))
         # A bad signature gets the same answer: who guesses secrets learns nothing.
         return web.Response(status=202, headers=_SAFE)
 

@@ -15,7 +15,11 @@ FORM = "application/x-www-form-urlencoded"
 
 
 class ClientError(Exception):
-    """It did not work; the text says why."""
+    """It did not work; the text says why. `status` is what the hub answered, if it did."""
+
+    def __init__(self, text: str, status: int | None = None) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +41,28 @@ async def discover_topic(fetch: Fetch, url: str) -> Discovered:
 
 
 async def send_request(
-    fetch: Fetch, hub: str, mode: str, topic: str, callback: str, secret: bytes | None, lease: int | None
+    fetch: Fetch,
+    hub: str,
+    mode: str,
+    topic: str,
+    callback: str,
+    secret: bytes | None,
+    lease: int | None,
+    verify_token: str | None = None,
 ) -> int:
-    """Subscribe or unsubscribe; 307 and 308 of the hub are followed with the same request (S14)."""
+    """Subscribe or unsubscribe; 307 and 308 of the hub are followed with the same request (S14).
+
+    With a `verify_token` the request is one of 0.3. Without, it says nothing of 0.3: a hub that knows both texts
+    would take it for an old client and send less.
+    """
     fields = [("hub.mode", mode), ("hub.topic", topic), ("hub.callback", callback)]
     if mode == "subscribe":
         if secret is not None and hub.lower().startswith("https:"):
             fields.append(("hub.secret", secret.decode("ascii")))
         if lease is not None:
             fields.append(("hub.lease_seconds", str(lease)))
-    # 0.3 hubs require it; later ones ignore what they do not know.
-    fields.append(("hub.verify", "async"))
+    if verify_token is not None:
+        fields += [("hub.verify", "async"), ("hub.verify_token", verify_token)]
     return await _post(fetch, hub, fields)
 
 
@@ -57,6 +72,19 @@ async def publish(fetch: Fetch, hub: str, topics: list[str]) -> int:
     for topic in topics:
         fields += [("hub.url", topic), ("hub.topic", topic)]
     return await _post(fetch, hub, fields)
+
+
+async def publish_everywhere(fetch: Fetch, url: str) -> dict[str, str | None]:
+    """P4: tell every hub that a page names. For each hub, None when it took the ping, otherwise why not."""
+    found = await discover_topic(fetch, url)
+    outcomes: dict[str, str | None] = {}
+    for hub in found.hubs:
+        try:
+            await publish(fetch, hub, [found.topic])
+            outcomes[hub] = None
+        except ClientError as error:
+            outcomes[hub] = str(error)
+    return outcomes
 
 
 async def _post(fetch: Fetch, hub: str, fields: list[tuple[str, str]]) -> int:
@@ -78,7 +106,7 @@ async def _post(fetch: Fetch, hub: str, fields: list[tuple[str, str]]) -> int:
         location = response.headers.get("Location")
         if response.status not in (307, 308) or not location:
             text = "".join(c if c.isprintable() else " " for c in response.body[:200].decode("utf-8", "replace"))
-            raise ClientError(f"the hub {url} answered {response.status}: {text}")
+            raise ClientError(f"the hub {url} answered {response.status}: {text.strip()}", response.status)
         try:
             url = urljoin(url, location)
         except ValueError:

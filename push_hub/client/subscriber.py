@@ -2,11 +2,15 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from push_hub.client.requests import ClientError, discover_topic, send_request
-from push_hub.client.wishes import State, Wish, WishStore, asked, new_wish
-from push_hub.intake.ports import Fetch
+from push_hub.client.wishes import State, Wish, WishStore, asked, new_token, new_wish, renewing
+from push_hub.intake.ports import Fetch, reason_of
+
+OLD_HUB_STATUS = 400
+"""What a hub of 0.3 says to a request without `hub.verify`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +20,9 @@ class SubscriberConfig:
     lease: int | None = 10 * 86_400
     tick: float = 5.0
     batch: int = 100
+    at_once: int = 10
+    patience: int = 3
+    """After so many requests that were never confirmed, the other hubs of the page are tried."""
 
 
 class Subscriber:
@@ -25,6 +32,8 @@ class Subscriber:
         self._config = config
         self._clock = clock
         self._task: asyncio.Task[None] | None = None
+        self.last_error: str | None = None
+        """Why the last look at what is due broke off, if it did."""
 
     async def start(self) -> None:
         self._task = asyncio.create_task(self._renew_forever())
@@ -35,47 +44,119 @@ class Subscriber:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def subscribe(self, url: str) -> Wish:
-        """Discover the topic of a page and ask its first hub. The wish is on disk before the hub hears of it."""
-        found = await discover_topic(self._fetch, url)
-        return await self.subscribe_at(found.hubs[0], found.topic)
+        """Discover the topic of a page and ask its hubs, one after the other until one takes the request.
 
-    async def subscribe_at(self, hub: str, topic: str) -> Wish:
+        One is enough: a publisher tells every hub it names. The wish is on disk before the hub hears of it.
+        """
+        return await self._subscribe_by_page(url, avoid=None)
+
+    async def subscribe_at(self, hub: str, topic: str, page: str = "") -> Wish:
         wish = self._wishes.by_topic(topic, hub)
         if wish is None or wish.state in (State.GONE, State.DENIED, State.LEAVING):
-            wish = new_wish(topic, hub, self._clock())
-        return await self._ask(replace(wish, state=State.ASKED), "subscribe")
+            wish = new_wish(topic, hub, self._clock(), page)
+        return await self._ask(replace(wish, state=State.ASKED, page=page or wish.page), "subscribe")
 
     async def unsubscribe(self, wish: Wish) -> Wish:
-        return await self._ask(replace(wish, state=State.LEAVING), "unsubscribe")
+        """Asked again until the hub confirms it or the lease is over; deliveries until then are still taken."""
+        return await self._ask(replace(wish, state=State.LEAVING, next_token=None), "unsubscribe")
 
     async def renew_due(self) -> int:
-        """Ask again for every wish whose time has come; a hub that fails does not hold up the others."""
+        """Ask again for every wish whose time has come; a hub that fails or is slow does not hold up the others."""
         due = self._wishes.due(self._clock(), self._config.batch)
-        for wish in due:
-            if wish.state is State.LEAVING and wish.lease_until <= self._clock():
-                ended = replace(wish, state=State.GONE, reason="the lease ended")
-                await asyncio.wrap_future(self._wishes.save(ended))
-                continue
-            try:
-                await self._ask(wish, "unsubscribe" if wish.state is State.LEAVING else "subscribe")
-            except ClientError:
-                continue  # the reason and the next try are in the wish
+        room = asyncio.Semaphore(self._config.at_once)
+
+        async def one(wish: Wish) -> None:
+            async with room:
+                with suppress(ClientError):  # the reason and the next try are in the wish
+                    await self._take_up(wish)
+
+        await asyncio.gather(*map(one, due))
         return len(due)
 
+    async def _take_up(self, wish: Wish) -> None:
+        if wish.state is State.LEAVING:
+            if wish.lease_until <= self._clock():
+                await self._save(replace(wish, state=State.GONE, reason="the lease ended"))
+            else:
+                await self._ask(wish, "unsubscribe")
+            return
+        if wish.page and await self._moved(wish):
+            return
+        await self._ask(renewing(wish) if wish.state is State.ACTIVE else wish, "subscribe")
+
+    async def _moved(self, wish: Wish) -> bool:
+        """P6: at a renewal, look whether the page names another topic or other hubs now, and go there."""
+        unanswered = wish.state is State.ASKED and wish.attempts >= self._config.patience
+        if wish.state is not State.ACTIVE and not unanswered:
+            return False
+        try:
+            found = await discover_topic(self._fetch, wish.page)
+            if found.topic == wish.topic and wish.hub in found.hubs and not unanswered:
+                return False
+            await self._subscribe_by_page(wish.page, avoid=wish.hub if unanswered else None)
+        except ClientError:
+            return False  # the page or its new hubs give trouble: the old way is better than none
+        if wish.lease_until > self._clock():
+            await self.unsubscribe(wish)
+        else:
+            await self._save(replace(wish, state=State.GONE, reason="another hub was found"))
+        return True
+
+    async def _subscribe_by_page(self, url: str, avoid: str | None) -> Wish:
+        found = await discover_topic(self._fetch, url)
+        failures: list[str] = []
+        for hub in found.hubs:
+            if hub == avoid:
+                continue
+            try:
+                return await self.subscribe_at(hub, found.topic, url)
+            except ClientError as error:
+                failures.append(str(error))
+                await self._drop_unless_running(hub, found.topic, str(error))
+        raise ClientError("; ".join(failures) or f"{url} names no other hub")
+
+    async def _drop_unless_running(self, hub: str, topic: str, reason: str) -> None:
+        wish = self._wishes.by_topic(topic, hub)
+        if wish is not None and wish.lease_until <= self._clock():
+            await self._save(replace(wish, state=State.GONE, reason=reason))
+
     async def _ask(self, wish: Wish, mode: str) -> Wish:
+        try:
+            return await self._send(wish, mode)
+        except ClientError as error:
+            if error.status != OLD_HUB_STATUS or wish.verify_token is not None:
+                raise
+        # Perhaps a hub that knows 0.3 only, where `hub.verify` must be given.
+        try:
+            return await self._send(replace(wish, verify_token=new_token()), mode)
+        except ClientError:
+            await self._save(replace(self._wishes.by_token(wish.token) or wish, verify_token=None))
+            raise
+
+    async def _send(self, wish: Wish, mode: str) -> Wish:
         # Saved before it is sent: the hub's intent check may come before its answer does.
         wish = asked(wish, self._clock(), f"asked the hub to {mode}")
-        await asyncio.wrap_future(self._wishes.save(wish))
-        callback = f"{self._config.callback_base.rstrip('/')}/{wish.token}"
+        await self._save(wish)
+        callback = f"{self._config.callback_base.rstrip('/')}/{wish.next_token or wish.token}"
         try:
-            await send_request(self._fetch, wish.hub, mode, wish.topic, callback, wish.secret, self._config.lease)
+            await send_request(
+                self._fetch, wish.hub, mode, wish.topic, callback, wish.secret, self._config.lease, wish.verify_token
+            )
         except ClientError as error:
             current = self._wishes.by_token(wish.token) or wish
-            await asyncio.wrap_future(self._wishes.save(replace(current, reason=str(error))))
+            await self._save(replace(current, reason=str(error)))
             raise
         return self._wishes.by_token(wish.token) or wish
 
+    async def _save(self, wish: Wish) -> None:
+        await asyncio.wrap_future(self._wishes.save(wish))
+
     async def _renew_forever(self) -> None:
         while True:
-            await self.renew_due()
+            try:
+                await self.renew_due()
+            except Exception as error:  # a store that cannot be written now may be writable at the next tick
+                self.last_error = reason_of(error)
+            else:
+                self.last_error = None
             await asyncio.sleep(self._config.tick)

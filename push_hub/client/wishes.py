@@ -34,6 +34,18 @@ MIGRATIONS = [
             "CREATE INDEX wishes_by_renewal ON wishes (renew_at)",
         ],
     ),
+    Migration(
+        "push_hub.client",
+        2,
+        [
+            "ALTER TABLE wishes ADD COLUMN next_token TEXT",
+            "ALTER TABLE wishes ADD COLUMN retired TEXT",
+            "ALTER TABLE wishes ADD COLUMN page TEXT NOT NULL DEFAULT ''",
+            "ALTER TABLE wishes ADD COLUMN verify_token TEXT",
+            "CREATE INDEX wishes_by_next_token ON wishes (next_token) WHERE next_token IS NOT NULL",
+            "CREATE INDEX wishes_by_retired ON wishes (retired) WHERE retired IS NOT NULL",
+        ],
+    ),
 ]
 
 RENEW_AT_FRACTION = 0.8
@@ -55,7 +67,12 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """`token` is the unguessable end of the callback's path; `reason` the last thing that happened, in words."""
+    """`token` is the unguessable end of the callback's path; `reason` the last thing that happened, in words.
+
+    A renewal goes out with `next_token`; verified, it becomes the token, and the old one is `retired`: deliveries
+    there are answered 410, which ends them at the hub. `page` is where topic and hub were found, so that they can
+    be looked up again. `verify_token` is set for hubs that speak 0.3 only.
+    """
 
     token: str
     topic: str
@@ -66,12 +83,25 @@ class Wish:
     renew_at: float = 0.0
     attempts: int = 0
     reason: str = ""
+    next_token: str | None = None
+    retired: str | None = None
+    page: str = ""
+    verify_token: str | None = None
 
 
-def new_wish(topic: str, hub: str, now: float) -> Wish:
+def new_token() -> str:
+    return secrets.token_urlsafe(TOKEN_BYTES)
+
+
+def new_wish(topic: str, hub: str, now: float, page: str = "") -> Wish:
     """S3, S4: callback and secret are random and its own; the secret only travels over https."""
     secret = secrets.token_hex(SECRET_BYTES).encode() if hub.lower().startswith("https:") else None
-    return Wish(secrets.token_urlsafe(TOKEN_BYTES), topic, hub, secret, State.ASKED, renew_at=now + ASK_AGAIN_BASE)
+    return Wish(new_token(), topic, hub, secret, State.ASKED, renew_at=now + ASK_AGAIN_BASE, page=page)
+
+
+def renewing(wish: Wish) -> Wish:
+    """S3: a renewal gets a callback of its own."""
+    return wish if wish.next_token is not None else replace(wish, next_token=new_token())
 
 
 def asked(wish: Wish, now: float, reason: str) -> Wish:
@@ -81,12 +111,23 @@ def asked(wish: Wish, now: float, reason: str) -> Wish:
     return replace(wish, attempts=attempts, renew_at=now + delay, reason=reason)
 
 
-def verified(wish: Wish, mode: str, topic: str, lease_seconds: str | None, now: float) -> Wish | None:
-    """S5, S7: the wish after this intent check, or None when nothing like it is wanted."""
-    if topic != wish.topic:
+def verified(
+    wish: Wish,
+    mode: str,
+    topic: str,
+    lease_seconds: str | None,
+    now: float,
+    *,
+    token: str | None = None,
+    verify_token: str | None = None,
+) -> Wish | None:
+    """S5, S7: the wish after this intent check at `token`, or None when nothing like it is wanted."""
+    if topic != wish.topic or verify_token != wish.verify_token:
+        return None
+    if token is not None and token not in (wish.token, wish.next_token):
         return None
     if mode == "unsubscribe" and wish.state is State.LEAVING:
-        return replace(wish, state=State.GONE, lease_until=now, renew_at=now, reason="unsubscribed")
+        return replace(wish, state=State.GONE, lease_until=now, renew_at=now, reason="unsubscribed", next_token=None)
     if mode != "subscribe" or wish.state not in (State.ASKED, State.ACTIVE):
         return None
     if (
@@ -96,6 +137,8 @@ def verified(wish: Wish, mode: str, topic: str, lease_seconds: str | None, now: 
     ):
         return None
     lease = min(int(lease_seconds[:10]), MAX_LEASE)
+    if token is not None and token == wish.next_token:
+        wish = replace(wish, token=token, next_token=None, retired=wish.token)
     return replace(
         wish,
         state=State.ACTIVE,
@@ -123,8 +166,8 @@ def takes_deliveries(wish: Wish, now: float) -> bool:
 
 
 def _wish(row: Row) -> Wish:
-    token, topic, hub, secret, state, lease_until, renew_at, attempts, reason = row
-    return Wish(token, topic, hub, secret, State(state), lease_until, renew_at, attempts, reason)
+    token, topic, hub, secret, state, *others = row
+    return Wish(token, topic, hub, secret, State(state), *others)
 
 
 class WishStore:
@@ -142,15 +185,20 @@ class WishStore:
             wish.renew_at,
             wish.attempts,
             wish.reason,
+            wish.next_token,
+            wish.retired,
+            wish.page,
+            wish.verify_token,
         )
 
         def work(tx: Transaction) -> None:
-            tx.execute("INSERT OR REPLACE INTO wishes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+            tx.execute("INSERT OR REPLACE INTO wishes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
         return self._database.write(work)
 
     def by_token(self, token: str) -> Wish | None:
-        return self._one("SELECT * FROM wishes WHERE token = ?", (token,))
+        """The wish with this token: its present, next or retired one."""
+        return self._one("SELECT * FROM wishes WHERE token = ?1 OR next_token = ?1 OR retired = ?1", (token,))
 
     def by_topic(self, topic: str, hub: str) -> Wish | None:
         return self._one("SELECT * FROM wishes WHERE topic = ? AND hub = ?", (topic, hub))

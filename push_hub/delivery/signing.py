@@ -73,7 +73,7 @@ class Parcel:
     def for_subscriber(self, subscription: Subscription) -> tuple[list[bytes], bytes]:
         """Header lines and body. Signed over exactly the bytes that are sent; unsigned when there is no secret."""
         body = self.body
-        if self.changes is not None and subscription.dialect in self._changes_for:
+        if self.changes is not None and (subscription.difference or subscription.dialect in self._changes_for):
             body = self.changes
         if not subscription.secret:
             return self._base, body

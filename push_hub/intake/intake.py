@@ -11,7 +11,7 @@ Why no acknowledged ping is lost or waits for ever, whenever the process is kill
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from push_hub.intake.config import IntakeConfig
@@ -70,7 +70,8 @@ class Intake:
         await self._sweep_or_say_why()
         self._keepers.append(asyncio.create_task(self._keep_sweeping()))
         if self._config.poll:
-            self._keepers.append(asyncio.create_task(self._every(self._config.poll_tick, self.poll)))
+            await self._poll_or_say_why()
+            self._keepers.append(asyncio.create_task(self._keep_polling()))
 
     async def stop(self) -> None:
         """End what runs; the pings it was about are on disk."""
@@ -84,6 +85,11 @@ class Intake:
         self._keepers.clear()
         await self._reader.close()
         self._threads.close()
+
+    @property
+    def waiting(self) -> int:
+        """Topics that wait for their fetch."""
+        return len(self._queue)
 
     async def idle(self) -> None:
         """Wait until no visit runs or can run now (retries that come later do not count)."""
@@ -222,10 +228,13 @@ class Intake:
             self._observe(SweepFailed(reason_of(error)))
             self._pump()
 
-    async def _every(self, seconds: float, work: Callable[[], Coroutine[None, None, None]]) -> None:
+    async def _keep_polling(self) -> None:
         while True:
-            try:
-                await work()
-            except Exception as error:
-                self._observe(SweepFailed(reason_of(error)))
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(self._config.poll_tick)
+            await self._poll_or_say_why()
+
+    async def _poll_or_say_why(self) -> None:
+        try:
+            await self.poll()
+        except Exception as error:
+            self._observe(SweepFailed(reason_of(error)))

@@ -63,9 +63,13 @@ class AddressPolicy:
     allow_private: bool = False
     allow: tuple[Network, ...] = ()
     ports: frozenset[int] = frozenset()
+    own: frozenset[tuple[str, int]] = frozenset()
+    """(address, port) pairs this very process listens on for itself: the canary's, where nobody else is served."""
 
-    def refusal(self, address: str) -> str | None:
+    def refusal(self, address: str, port: int | None = None) -> str | None:
         """Why the hub does not connect to this numeric address; None when it does."""
+        if (address, port) in self.own:
+            return None
         try:
             parsed = ipaddress.ip_address(address)
         except ValueError:
@@ -103,7 +107,7 @@ class AddressPolicy:
             literal = str(ipaddress.ip_address(parts.hostname))
         except ValueError:
             return None
-        return self.refusal(literal)
+        return self.refusal(literal, port)
 
     def _judge(self, address: Address) -> str | None:
         if address in METADATA:

@@ -174,7 +174,7 @@ class Transfer:
     def _open_socket(self, _purpose: int, address: Any) -> socket.socket | int:
         """The guard: `address` is what libcurl is about to connect to, after name resolution."""
         self.refused = None
-        refusal = self.setup.config.policy.refusal(address.addr[0])
+        refusal = self.setup.config.policy.refusal(*address.addr[:2])
         if refusal is not None:
             self.refused = refusal
             self.setup.counts.refused_addresses += 1

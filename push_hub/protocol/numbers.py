@@ -26,6 +26,8 @@ class Parameter(StrEnum):
     REASON = "hub.reason"
     # Our own: the subscriber chooses how its deliveries are signed.
     SIGNATURE = "hub.signature"
+    # Our own: "true" asks for what this callback has not acknowledged yet, instead of whole documents.
+    DIFFERENCE = "hub.difference"
 
 
 class VerifyMode(StrEnum):

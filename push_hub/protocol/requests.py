@@ -34,6 +34,7 @@ _ONCE = (
     Parameter.LEASE,
     Parameter.VERIFY_TOKEN,
     Parameter.SIGNATURE,
+    Parameter.DIFFERENCE,
 )
 
 
@@ -56,6 +57,7 @@ class SubscribeRequest:
     lease_asked: int | None
     verify_token: str | None
     synchronous: bool
+    difference: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,7 @@ def _subscribe(fields: Mapping[str, Sequence[str]], rules: Rules) -> SubscribeRe
         lease_asked=_lease(fields),
         verify_token=_verify_token(fields, dialect),
         synchronous=_synchronous(fields, dialect),
+        difference=_difference(fields),
     )
 
 
@@ -212,6 +215,13 @@ def _signature(fields: Mapping[str, Sequence[str]], dialect: Dialect, rules: Rul
         except ValueError:
             raise RequestError(f"hub.signature must be one of {', '.join(SignatureMethod)}") from None
     return rules.websub_signature if dialect is Dialect.WEBSUB else SignatureMethod.SHA1
+
+
+def _difference(fields: Mapping[str, Sequence[str]]) -> bool:
+    value = _only(fields, Parameter.DIFFERENCE)
+    if value not in (None, "true", "false"):
+        raise RequestError("hub.difference must be true or false")
+    return value == "true"
 
 
 def _verify_token(fields: Mapping[str, Sequence[str]], dialect: Dialect) -> str | None:

@@ -49,6 +49,7 @@ class Intent:
     verify_token: str | None = None
     refresh: bool = False
     reason: str = ""
+    difference: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,7 @@ def intent_of(request: SubscribeRequest | UnsubscribeRequest, now: float, nonce:
         signature=request.signature,
         lease_asked=request.lease_asked,
         verify_token=request.verify_token,
+        difference=request.difference,
     )
 
 
@@ -201,6 +203,7 @@ def intent_to_text(intent: Intent) -> str:
             "verify_token": intent.verify_token,
             "refresh": intent.refresh,
             "reason": intent.reason,
+            "difference": intent.difference,
         },
         separators=(",", ":"),
     )
@@ -221,6 +224,7 @@ def intent_from_text(text: str) -> Intent:
         verify_token=row["verify_token"],
         refresh=row["refresh"],
         reason=row["reason"],
+        difference=row.get("difference", False),  # rows of an older version do not have it
     )
 
 

@@ -6,8 +6,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tests.push_hub.client_support import Client, run_client
 from tests.push_hub.harness import Publisher, Subscriber
 from tests.push_hub.running import RunningHub, run_hub
+from tests.push_hub.world import Clock, World, whole_hub
 
 
 @pytest.fixture
@@ -34,3 +36,18 @@ async def publisher() -> AsyncIterator[Publisher]:
     one = await Publisher().start()
     yield one
     await one.close()
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[Client]:
+    async with run_client(tmp_path) as one:
+        yield one
+
+
+@pytest.fixture
+async def world(
+    tmp_path: Path, http: aiohttp.ClientSession, publisher: Publisher, subscriber: Subscriber
+) -> AsyncIterator[World]:
+    clock = Clock()
+    async with whole_hub(tmp_path, clock) as hub:
+        yield World(hub, http, publisher, subscriber, clock)

@@ -1,6 +1,7 @@
 """The hub's protocol, verifier and server on a real socket, with a recorder in the place of intake."""
 
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +10,8 @@ import aiohttp
 from aiohttp import web
 
 from push_hub.events import HubEvent
-from push_hub.listening import Doorkeeper, GuardedSite, open_socket
+from push_hub.health import Check, HealthReport
+from push_hub.listening import Doorkeeper, GuardedSite, RequestLog, open_socket
 from push_hub.model import Content
 from push_hub.ports import GetFailedError, OverloadedError, Response, Validator
 from push_hub.protocol.verification import RetrySchedule
@@ -74,6 +76,8 @@ async def run_hub(
     server_config: ServerConfig | None = None,
     verifier_config: VerifierConfig | None = None,
     validator: Validator | None = None,
+    clock: Callable[[], float] = time.time,
+    monotonic: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[RunningHub]:
     server_config = server_config or ServerConfig()
     database = Database.open(directory / "hub.sqlite", [*HUB_TABLES, *MIGRATIONS])
@@ -89,15 +93,33 @@ async def run_hub(
             changed=changes.append,
             validator=validator,
             observer=events.append,
+            clock=clock,
         )
         pings = PingRecorder()
+
+        async def report() -> HealthReport:
+            return HealthReport((Check("test", not health, health[0] if health else "fine"),))
+
         server = HubServer(
-            server_config, verifier, pings, health=lambda: health[0] if health else None, observer=events.append
+            server_config,
+            verifier,
+            pings,
+            health=report,
+            observer=events.append,
+            clock=clock,
+            monotonic=monotonic,
         )
         app = server.application()
         doorkeeper = Doorkeeper(server_config.header_timeout, server_config.max_connections, events.append)
         app.middlewares.append(doorkeeper.note)
-        runner = web.AppRunner(app, access_log=None)
+        runner = web.AppRunner(
+            app,
+            access_log=None,
+            logger=RequestLog(events.append),
+            auto_decompress=False,
+            shutdown_timeout=1.0,
+            lingering_time=server_config.linger,
+        )
         await runner.setup()
         listening = open_socket("127.0.0.1", 0)
         await GuardedSite(runner, listening, doorkeeper).start()
@@ -106,6 +128,6 @@ async def run_hub(
         try:
             yield RunningHub(url, subscriptions, verifier, pings, changes, events, doorkeeper, health)
         finally:
-            await runner.cleanup()
             await verifier.stop()
+            await runner.cleanup()
             database.close()

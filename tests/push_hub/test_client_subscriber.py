@@ -1,107 +1,20 @@
 """The client side over real loopback sockets, against a small hub written for the test."""
 
+import asyncio
 import hashlib
 import hmac
-from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 
-import aiohttp
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestServer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from push_hub.client import (
-    MIGRATIONS,
-    ClientError,
-    Delivery,
-    State,
-    Subscriber,
-    SubscriberConfig,
-    Wish,
-    WishStore,
-    callback_app,
-    discover_topic,
-    publish,
-)
+from push_hub.client import ClientError, State, SubscriberConfig, discover_topic, publish
 from push_hub.client.callbacks import signature_fits
 from push_hub.client.wishes import asked, is_due, new_wish, takes_deliveries, verified
-from storage import Database
-from tests.push_hub.feeds import atom
-from tests.push_hub.fetcher import AiohttpFetch
-
-
-class Client:
-    """One loopback server that is publisher, hub and callback at once."""
-
-    def __init__(self, path: Path, session: aiohttp.ClientSession) -> None:
-        self.now = 1_000_000.0
-        self.session = session
-        self.fetch = AiohttpFetch(session)
-        self.database = Database.open(path, MIGRATIONS)
-        self.wishes = WishStore(self.database)
-        self.received: list[Delivery] = []
-        self.asked: list[list[tuple[str, str]]] = []
-        self.base = ""
-
-    @property
-    def subscriber(self) -> Subscriber:
-        return Subscriber(self.wishes, self.fetch, SubscriberConfig(self.base + "/cb"), lambda: self.now)
-
-    async def take(self, delivery: Delivery) -> None:
-        self.received.append(delivery)
-
-    async def hub(self, request: web.Request) -> web.Response:
-        self.asked.append([(name, str(value)) for name, value in (await request.post()).items()])
-        return web.Response(status=202)
-
-    async def intent(self, wish: Wish, **changes: str) -> tuple[int, str, aiohttp.ClientResponse]:
-        values = {"mode": "subscribe", "topic": wish.topic, "challenge": "abc", "lease_seconds": "1000", **changes}
-        query = {f"hub.{name}": value for name, value in values.items()}
-        async with self.session.get(f"{self.base}/cb/{wish.token}", params=query) as response:
-            return response.status, await response.text(), response
-
-    async def deliver(self, wish: Wish, body: bytes, signature: str | None = None) -> int:
-        headers = {"X-Hub-Signature": signature} if signature else {}
-        async with self.session.post(f"{self.base}/cb/{wish.token}", data=body, headers=headers) as response:
-            return response.status
-
-    async def wish(self) -> Wish:
-        return await self.subscriber.subscribe_at(self.base + "/hub", self.base + "/feed")
-
-    def stored(self, wish: Wish) -> Wish:
-        found = self.wishes.by_token(wish.token)
-        assert found is not None
-        return found
-
-
-@pytest.fixture
-async def client(tmp_path: Path) -> AsyncIterator[Client]:
-    async with aiohttp.ClientSession() as session:
-        client = Client(tmp_path / "client.db", session)
-
-        async def feed(_: web.Request) -> web.Response:
-            body = atom([], self_url=client.base + "/canonical", hub=client.base + "/moved")
-            return web.Response(body=body, content_type="application/atom+xml")
-
-        async def moved(_: web.Request) -> web.Response:
-            raise web.HTTPPermanentRedirect("/hub")
-
-        async def plain(_: web.Request) -> web.Response:
-            return web.Response(text="nothing here")
-
-        app = web.Application()
-        app.router.add_get("/feed", feed)
-        app.router.add_get("/plain", plain)
-        app.router.add_post("/hub", client.hub)
-        app.router.add_post("/moved", moved)
-        app.add_subapp("/cb/", callback_app(client.wishes, client.take, lambda: client.now))
-        async with TestServer(app) as server:
-            client.base = str(server.make_url("")).rstrip("/")
-            yield client
-        client.database.close()
+from storage import StorageError
+from tests.push_hub.client_support import Client
+from tests.push_hub.harness import until
 
 
 async def test_discovers_and_asks_for_the_self_url_following_the_hub_s_308(client: Client) -> None:
@@ -156,7 +69,9 @@ async def test_renewal_comes_before_the_lease_ends_also_after_a_restart(client: 
     client.now += 2
     assert await client.subscriber.renew_due() == 1  # a new object: only the table carried the wish
     assert len(client.asked) == 2
-    await client.intent(wish)
+    renewed = client.stored(wish)
+    assert renewed.next_token is not None
+    assert (await client.intent(wish, token=renewed.next_token))[0] == 200
     assert client.stored(wish).lease_until == client.now + 1000
 
 
@@ -191,3 +106,129 @@ def test_a_renewal_is_always_due_before_the_lease_ends(lease: int, failures: int
 @given(st.none() | st.text(max_size=80), st.binary(max_size=40))
 def test_signature_headers_of_strangers_never_raise_and_never_fit(header: str | None, body: bytes) -> None:
     assert not signature_fits(header, b"key", body)
+
+
+# -- several hubs, old hubs, hubs that fail
+
+
+async def test_the_next_hub_is_tried_when_the_first_fails(client: Client) -> None:
+    client.page_hubs = ["/broken", "/hub"]
+    wish = await client.subscriber.subscribe(client.base + "/feed")
+    assert wish.hub == client.base + "/hub"
+    broken = client.wishes.by_topic(wish.topic, client.base + "/broken")
+    assert broken is not None
+    assert broken.state is State.GONE  # it is not asked again and again beside the one that works
+    assert "answered 500" in broken.reason
+
+
+async def test_when_every_hub_fails_the_error_names_each(client: Client) -> None:
+    client.page_hubs = ["/broken", "/nowhere"]
+    with pytest.raises(ClientError, match=r"/broken answered 500.*; .*/nowhere answered 404"):
+        await client.subscriber.subscribe(client.base + "/feed")
+
+
+async def test_a_hub_that_takes_the_request_but_never_confirms_is_left_for_another(client: Client) -> None:
+    client.page_hubs = ["/deaf", "/hub"]
+    first = await client.subscriber.subscribe(client.base + "/feed")
+    assert first.hub == client.base + "/deaf"
+    for _ in range(3):
+        client.now += 86_400
+        await client.subscriber.renew_due()
+    second = client.wishes.by_topic(first.topic, client.base + "/hub")
+    assert second is not None
+    assert second.state is State.ASKED
+    assert client.stored(first).state is State.GONE
+
+
+async def test_a_page_that_moved_is_followed_at_the_next_renewal(client: Client) -> None:
+    wish = await client.subscriber.subscribe(client.base + "/feed")
+    await client.intent(wish)
+    client.page_hubs, client.page_self = ["/hub"], "/moved-topic"
+    client.now += 801
+    client.asked.clear()
+    await client.subscriber.renew_due()
+    modes = [(dict(one)["hub.mode"], dict(one)["hub.topic"]) for one in client.asked]
+    assert modes == [("subscribe", client.base + "/moved-topic"), ("unsubscribe", wish.topic)]
+
+
+async def test_a_page_that_cannot_be_read_does_not_stop_the_renewal(client: Client) -> None:
+    wish = await client.subscriber.subscribe(client.base + "/feed")
+    await client.intent(wish)
+    client.page_hubs = []
+    client.now += 801
+    client.asked.clear()
+    await client.subscriber.renew_due()
+    assert [dict(one)["hub.mode"] for one in client.asked] == ["subscribe"]
+
+
+async def test_the_loop_renews_by_itself_and_survives_a_store_that_fails(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wish = await client.wish()
+    await client.intent(wish)
+    client.config = SubscriberConfig(client.base + "/cb", tick=0)
+    subscriber = client.subscriber
+    with monkeypatch.context() as patch:
+
+        def broken(*_: object) -> list[object]:
+            raise StorageError("the disk is full")
+
+        patch.setattr(client.wishes, "due", broken)
+        await subscriber.start()
+        await until(lambda: subscriber.last_error == "StorageError: the disk is full")
+    await until(lambda: subscriber.last_error is None)
+    assert len(client.asked) == 1
+    client.now += 801
+    await until(lambda: len(client.asked) == 2)
+    renewed = client.stored(wish)
+    await client.intent(wish, token=renewed.next_token or "")
+    client.now += 801
+    await until(lambda: len(client.asked) == 3)
+    await subscriber.stop()
+
+
+async def test_one_slow_hub_does_not_hold_up_the_others(client: Client) -> None:
+    slow = await client.subscriber.subscribe_at(client.base + "/slow", "http://t.example/1")
+    quick = await client.subscriber.subscribe_at(client.base + "/hub", "http://t.example/2")
+    client.now += 3600
+    client.asked.clear()
+    client.hold.clear()
+    renewing = asyncio.create_task(client.subscriber.renew_due())
+    await until(lambda: [dict(one)["hub.topic"] for one in client.asked] == [quick.topic])
+    client.hold.set()
+    assert await renewing == 2
+    assert client.stored(slow).attempts == 2
+
+
+async def test_a_0_3_hub_gets_what_it_needs_and_its_token_is_checked(client: Client) -> None:
+    wish = await client.subscriber.subscribe_at(client.base + "/old", client.base + "/feed")
+    fields = dict(client.asked[-1])
+    assert fields["hub.verify"] == "async"
+    assert fields["hub.verify_token"] == wish.verify_token
+    assert (await client.intent(wish))[0] == 404
+    assert (await client.intent(wish, verify_token="guess"))[0] == 404
+    assert (await client.intent(wish, verify_token=wish.verify_token or ""))[0] == 200
+
+
+async def test_a_newer_hub_is_not_taken_for_an_old_one(client: Client) -> None:
+    wish = await client.wish()
+    assert "hub.verify" not in dict(client.asked[0])
+    assert (await client.intent(wish, verify_token="x"))[0] == 404
+
+
+async def test_a_failed_unsubscribe_is_repeated_until_the_lease_ends(client: Client) -> None:
+    wish = await client.subscriber.subscribe_at(client.base + "/hub", client.base + "/feed")
+    await client.intent(wish)
+    client.fail = True
+    with pytest.raises(ClientError, match="answered 500"):
+        await client.subscriber.unsubscribe(client.stored(wish))
+    assert client.stored(wish).state is State.LEAVING
+    assert await client.deliver(wish, b"still under way") == 202
+    client.fail = False
+    client.now += 61
+    await client.subscriber.renew_due()
+    assert dict(client.asked[-1])["hub.mode"] == "unsubscribe"
+    client.now += 1000
+    await client.subscriber.renew_due()
+    assert client.stored(wish).state is State.GONE
+    assert await client.deliver(wish, b"too late") == 410

@@ -7,15 +7,12 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from push_hub.protocol.leases import LeasePolicy
 from push_hub.protocol.numbers import CHALLENGE_ALPHABET, Mode
-from push_hub.protocol.verification import RetrySchedule
 from push_hub.verifier import VerifierConfig
-from tests.push_hub.harness import Check, Subscriber, confirm, until
-from tests.push_hub.running import FAST, RunningHub, run_hub
+from tests.push_hub.harness import Check, Publisher, Subscriber, atom, confirm, until
+from tests.push_hub.running import RunningHub, run_hub
 from tests.push_hub.test_conformance_requests import TOPIC, form, post, settled
-
-SHORT = LeasePolicy(minimum=1, default=1, maximum=1000)
+from tests.push_hub.world import Clock, World, whole_hub
 
 
 class Refuser:
@@ -62,14 +59,28 @@ async def test_h23_failed_unsubscribe_changes_nothing(
 
 
 async def test_h25_leases_end(tmp_path: Path, http: aiohttp.ClientSession, subscriber: Subscriber) -> None:
-    config = VerifierConfig(leases=SHORT, schedule=FAST, sweep_every=0.02)
-    async with run_hub(tmp_path, verifier_config=config) as hub:
-        await post(http, hub, form(subscriber.url()))
+    clock = Clock()
+    async with run_hub(tmp_path, clock=clock) as hub:
+        await post(http, hub, form(subscriber.url(), ("hub.lease_seconds", "600")))
         await settled(hub)
-        assert hub.subscriptions.page(TOPIC, 0, 10, time.time() + 1) == []
-        await until(lambda: len(hub.changes) == 2)
+        clock.ahead += 599
+        await hub.verifier.sweep()
+        assert hub.subscriptions.count(TOPIC) == 1
+        clock.ahead += 2
+        assert hub.subscriptions.page(TOPIC, 0, 10, clock()) == []  # over, even before it is swept
+        await hub.verifier.sweep()
         assert hub.subscriptions.count(TOPIC) == 0
         assert [change.live for change in hub.changes] == [1, 0]
+
+
+async def test_h25_no_lease_is_perpetual(hub: RunningHub, http: aiohttp.ClientSession, subscriber: Subscriber) -> None:
+    """Neither asking for ever nor 0.3's missing or empty lease gets more than the maximum."""
+    for path, more in (("/a", [("hub.lease_seconds", "9" * 200)]), ("/b", [("hub.verify", "async")])):
+        await post(http, hub, form(subscriber.url(path), *more))
+        await settled(hub)
+        found = hub.subscriptions.find(TOPIC, subscriber.url(path), time.time())
+        assert found is not None
+        assert found.lease_until <= time.time() + 30 * 86_400
 
 
 async def test_h26_ten_days_by_default(hub: RunningHub, http: aiohttp.ClientSession, subscriber: Subscriber) -> None:
@@ -80,19 +91,47 @@ async def test_h26_ten_days_by_default(hub: RunningHub, http: aiohttp.ClientSess
 async def test_h27_0_3_is_rechecked_before_its_end(
     tmp_path: Path, http: aiohttp.ClientSession, subscriber: Subscriber
 ) -> None:
-    config = VerifierConfig(leases=SHORT, schedule=FAST, sweep_every=0.02)
-    async with run_hub(tmp_path, verifier_config=config) as hub:
+    clock = Clock()
+    async with run_hub(tmp_path, clock=clock) as hub:
         await post(http, hub, form(subscriber.url(), ("hub.verify", "sync"), ("hub.verify_token", "t")))
         first = await subscriber.next_check()
+        clock.ahead += int(first.query["hub.lease_seconds"]) - 3600
+        await hub.verifier.sweep()
         again = await subscriber.next_check()
         assert again.query["hub.mode"] == "subscribe"
         assert again.query["hub.verify_token"] == "t"
         assert again.query["hub.challenge"] != first.query["hub.challenge"]
         assert "hub.lease_seconds" in again.query
+        await settled(hub)
+        clock.ahead += 7200  # past the first lease
+        await hub.verifier.sweep()
+        assert hub.subscriptions.count(TOPIC) == 1
         subscriber.reply = lambda _check: web.Response(status=404)
+        clock.ahead += int(first.query["hub.lease_seconds"]) - 10_800
+        await hub.verifier.sweep()
         await subscriber.next_check()
         await settled(hub)
         assert hub.subscriptions.count(TOPIC) == 0
+
+
+async def test_h27_a_recheck_that_fails_for_a_while_is_repeated(
+    tmp_path: Path, http: aiohttp.ClientSession, subscriber: Subscriber
+) -> None:
+    clock = Clock()
+    async with run_hub(tmp_path, verifier_config=VerifierConfig(), clock=clock) as hub:
+        await post(http, hub, form(subscriber.url(), ("hub.verify", "sync")))
+        check = await subscriber.next_check()
+        clock.ahead += int(check.query["hub.lease_seconds"]) - 3600
+        subscriber.reply = lambda _check: web.Response(status=503)
+        await hub.verifier.sweep()
+        await subscriber.next_check()
+        await until(lambda: hub.verifier._waiting)
+        subscriber.reply = confirm
+        clock.ahead += 60
+        await hub.verifier.sweep()
+        await subscriber.next_check()
+        await settled(hub)
+        assert hub.subscriptions.find(TOPIC, subscriber.url(), clock() + 7200) is not None
 
 
 async def test_h28_lease_from_the_check_not_from_its_answer(
@@ -128,6 +167,58 @@ async def test_h29_h30_denied_with_topic_and_reason(
         assert hub.subscriptions.count("http://other.example/") == 0
         await post(http, hub, form(subscriber.url()))
         assert (await subscriber.next_check()).query["hub.mode"] == "subscribe"
+
+
+async def test_h30_a_synchronous_request_is_refused_and_the_callback_told(
+    tmp_path: Path, http: aiohttp.ClientSession, subscriber: Subscriber
+) -> None:
+    async with run_hub(tmp_path, validator=Refuser()) as hub:
+        data = form(subscriber.url(), ("hub.verify", "sync"), topic="http://other.example/")
+        assert await post(http, hub, data) == (409, "not confirmed: not a topic of this hub\n")
+        assert (await subscriber.next_check()).query["hub.mode"] == "denied"
+
+
+async def test_h30_a_denial_that_cannot_be_told_is_repeated_but_not_for_ever(
+    tmp_path: Path, http: aiohttp.ClientSession, subscriber: Subscriber
+) -> None:
+    clock = Clock()
+    async with run_hub(tmp_path, verifier_config=VerifierConfig(), validator=Refuser(), clock=clock) as hub:
+        subscriber.reply = lambda check: web.Response(status=503 if check.query["hub.mode"] == "denied" else 400)
+        await post(http, hub, form(subscriber.url(), topic="http://other.example/"))
+        assert len(await time_of_each_try(hub, clock, subscriber)) == 2
+
+
+async def test_h15_topics_outside_the_operator_s_are_denied(
+    tmp_path: Path, http: aiohttp.ClientSession, publisher: Publisher, subscriber: Subscriber
+) -> None:
+    async with whole_hub(tmp_path, topics=("http://publisher.example",)) as hub:
+        world = World(hub, http, publisher, subscriber)
+        world.topic = TOPIC
+        await world.ask("subscribe")
+        assert hub.subscriptions.count(TOPIC) == 1
+        # A longer host name that begins the same is somebody else's.
+        for topic in ("http://publisher.example.evil/feed", "http://other.example/"):
+            async with http.post(hub.url, data=form(subscriber.url(), topic=topic)) as answer:
+                assert answer.status == 202
+            check = await subscriber.next_check()
+            assert check.query["hub.mode"] == "denied"
+            assert check.query["hub.reason"] == "this hub does not serve this topic"
+            assert hub.subscriptions.count(topic) == 0
+
+
+async def test_h14_a_topic_must_be_its_own_self_when_the_operator_says_so(
+    tmp_path: Path, http: aiohttp.ClientSession, publisher: Publisher, subscriber: Subscriber
+) -> None:
+    publisher.body = atom(1)
+    publisher.extra_headers = {"Link": f'<{publisher.url("/feed")}>; rel="self"'}
+    async with whole_hub(tmp_path, only_own_self=True) as hub:
+        async with http.post(hub.url, data=form(subscriber.url(), topic=publisher.url("/alias"))) as answer:
+            assert answer.status == 202
+        check = await subscriber.next_check()
+        assert check.query["hub.mode"] == "denied"
+        assert check.query["hub.reason"] == f"the topic's own address is {publisher.url('/feed')}: subscribe to that"
+        await World(hub, http, publisher, subscriber).ask("subscribe")
+        assert hub.subscriptions.count(publisher.url("/feed")) == 1
 
 
 async def test_h32_unsubscribe_is_not_validated_but_verified(
@@ -210,26 +301,56 @@ async def test_h37_everything_else_fails_and_redirects_are_not_followed(
     assert "failed" in hub.subscriptions.history(TOPIC, subscriber.url())[0].what
 
 
-async def checks_of(
-    tmp_path: Path, http: aiohttp.ClientSession, subscriber: Subscriber, status: int, verify: str
-) -> int:
-    subscriber.reply = lambda _check: web.Response(status=status)
-    config = VerifierConfig(schedule=RetrySchedule(first=0.01, factor=2, window=0.1))
-    async with run_hub(tmp_path, verifier_config=config) as hub:
-        await post(http, hub, form(subscriber.url(), ("hub.verify", verify)))
-        await settled(hub)
-    return subscriber.checks.qsize()
-
-
-@pytest.mark.parametrize(("status", "verify", "tries"), [(500, "sync", 1), (404, "async", 1), (404, "sync", 1)])
+@pytest.mark.parametrize(("status", "verify"), [(500, "sync"), (404, "async"), (404, "sync")])
 async def test_h38_final_failures(
-    status: int, verify: str, tries: int, tmp_path: Path, http: aiohttp.ClientSession, subscriber: Subscriber
+    status: int, verify: str, hub: RunningHub, http: aiohttp.ClientSession, subscriber: Subscriber
 ) -> None:
-    assert await checks_of(tmp_path, http, subscriber, status, verify) == tries
+    subscriber.reply = lambda _check: web.Response(status=status)
+    await post(http, hub, form(subscriber.url(), ("hub.verify", verify)))
+    await settled(hub)
+    assert subscriber.checks.qsize() == 1
 
 
 @pytest.mark.parametrize("status", [302, 403, 500])
-async def test_h38_asynchronous_failures_are_retried_then_given_up(
+async def test_h38_asynchronous_failures_are_retried_for_six_hours_then_given_up(
     status: int, tmp_path: Path, http: aiohttp.ClientSession, subscriber: Subscriber
 ) -> None:
-    assert 3 <= await checks_of(tmp_path, http, subscriber, status, "async") <= 6
+    clock = Clock()
+    async with run_hub(tmp_path, verifier_config=VerifierConfig(), clock=clock) as hub:
+        await post(http, hub, form(subscriber.url(), ("hub.secret", "old"), ("hub.verify", "sync")))
+        await subscriber.next_check()
+        subscriber.reply = lambda _check: web.Response(status=status)
+        await post(http, hub, form(subscriber.url(), ("hub.secret", "new"), ("hub.verify", "async")))
+        waits = await time_of_each_try(hub, clock, subscriber)
+        assert len(waits) >= 5
+        assert 5.9 * 3600 <= sum(waits) <= 6.1 * 3600
+        assert waits == sorted(waits)[: len(waits) - 1] + waits[-1:]  # ever longer, but for the last one at the end
+        found = hub.subscriptions.find(TOPIC, subscriber.url(), clock())
+        assert found is not None
+        assert found.secret == b"old"  # the state before is kept
+
+
+async def test_h38_later_texts_repeat_only_what_could_not_be_answered(
+    tmp_path: Path, http: aiohttp.ClientSession, subscriber: Subscriber
+) -> None:
+    clock = Clock()
+    async with run_hub(tmp_path, verifier_config=VerifierConfig(), clock=clock) as hub:
+        for status, repeats in ((403, 0), (302, 0), (503, 3), (429, 3)):
+            subscriber.reply = lambda _check, status=status: web.Response(status=status)
+            await post(http, hub, form(subscriber.url()))
+            assert len(await time_of_each_try(hub, clock, subscriber)) == repeats
+
+
+async def time_of_each_try(hub: RunningHub, clock: Clock, subscriber: Subscriber) -> list[float]:
+    """The waits between the checks of the one request that is there, until the hub gives up."""
+    waits: list[float] = []
+    while True:
+        await subscriber.next_check()
+        await until(lambda: not hub.verifier._running)
+        if not hub.verifier.waiting:
+            return waits
+        (pending,) = [hub.subscriptions.pending(row) for row in hub.verifier._waiting]
+        assert pending is not None
+        waits.append(pending.next_try_at - clock())
+        clock.ahead += waits[-1]
+        await hub.verifier.sweep()

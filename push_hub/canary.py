@@ -1,0 +1,324 @@
+"""A topic of the hub's own that goes the whole way again and again, so that the hub notices by itself when it stops.
+
+Each beat is a change of a small document. It takes the way of any other: the callback is verified, the ping is
+stored, the document fetched over HTTP, compared, written to the log, fanned out and posted, signed, to a callback.
+Document and callback are served on a loopback socket which serves nothing else; its paths cannot be guessed, and
+the address guard lets the hub's client connect to exactly this one address and port.
+
+`Pulse` knows which beats are out and what that means; it has no clock and no socket. `Canary` moves them.
+"""
+
+import asyncio
+import hmac
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from push_hub.delivery.signing import signature_matches
+from push_hub.events import CanaryChanged, Observer
+from push_hub.listening import Doorkeeper, GuardedSite, open_socket
+from push_hub.model import Dialect, SignatureMethod
+from push_hub.ports import OverloadedError, PingTaker
+from push_hub.protocol.numbers import Mode, Parameter
+from push_hub.protocol.verification import Intent
+from push_hub.subscriptions import Subscriptions
+from push_hub.verifier import Verifier
+from storage import Database, Migration, StorageError, Transaction
+
+LOOPBACK = "127.0.0.1"
+TOKEN_BYTES = 24
+MAX_BODY = 4096
+MAX_CONNECTIONS = 64
+HEADER_TIMEOUT = 10.0
+CONTENT_TYPE = "text/plain; charset=utf-8"
+RENEW_BEATS_AHEAD = 3
+
+MIGRATIONS = [
+    Migration(
+        "push_hub.canary",
+        1,
+        # Which topics were a canary's: a start removes what an earlier process left of them.
+        ["CREATE TABLE canaries (topic TEXT PRIMARY KEY) WITHOUT ROWID"],
+    )
+]
+_TRACES = (
+    "DELETE FROM verifications WHERE topic = ?",
+    "DELETE FROM subscriptions WHERE topic = ?",
+    "DELETE FROM pings WHERE topic = ?",
+    "DELETE FROM publications WHERE topic = ?",
+    "DELETE FROM dead_letters WHERE topic = ?",
+    "DELETE FROM subscription_history WHERE topic = ?",
+    "DELETE FROM entries WHERE topic = ?",
+    "DELETE FROM sources WHERE topic = ?",
+    "DELETE FROM topics WHERE url = ?",
+    "DELETE FROM canaries WHERE topic = ?",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryConfig:
+    """A beat every `interval` seconds; health turns red when one has not arrived `deadline` seconds after it began."""
+
+    enabled: bool = True
+    interval: float = 60.0
+    deadline: float = 30.0
+
+    def __post_init__(self) -> None:
+        if self.interval <= 0 or self.deadline <= 0:
+            raise ValueError("the canary's interval and deadline must be above 0 seconds")
+
+
+class Pulse:
+    """Which beats are under way, how far the oldest has come, and whether that is bad."""
+
+    def __init__(self, config: CanaryConfig) -> None:
+        self._config = config
+        self._number = 0
+        self._sent_at: float | None = None
+        self._waiting_since: float | None = None
+        self._last_sign = ""
+        self.arrived_at: float | None = None
+
+    @property
+    def number(self) -> int:
+        """The newest beat's."""
+        return self._number
+
+    def send(self, now: float) -> int:
+        """A new beat begins. An older one that never arrived goes on counting: the newest arrival settles all."""
+        self._number += 1
+        self._sent_at = now
+        if self._waiting_since is None:
+            self._waiting_since = now
+        self._last_sign = "it had only just begun"
+        return self._number
+
+    def saw(self, number: int, sign: str) -> None:
+        """How far a beat has come, in words."""
+        if number == self._number:
+            self._last_sign = sign
+
+    def arrived(self, number: int, now: float) -> None:
+        if number != self._number:
+            return  # a late one says nothing about now
+        self._waiting_since = None
+        self.arrived_at = now
+
+    def trouble(self, now: float) -> str | None:
+        """Why the canary is not well, or None."""
+        if self._sent_at is None:
+            return None
+        if self._waiting_since is not None and now - self._waiting_since > self._config.deadline:
+            return (
+                f"the canary has not arrived for {now - self._waiting_since:.0f} seconds "
+                f"(deadline {self._config.deadline:g}): {self._last_sign}"
+            )
+        if now - self._sent_at > self._config.interval + self._config.deadline:
+            return f"the canary was not sent for {now - self._sent_at:.0f} seconds"
+        return None
+
+    def until_deadline(self, now: float) -> float | None:
+        """Seconds until the beat under way is late; None when none is, or it is already."""
+        if self._waiting_since is None:
+            return None
+        left = self._waiting_since + self._config.deadline - now
+        return left if left > 0 else None
+
+
+class Canary:
+    """Made before the hub's client (which must be told `address`), started after the parts it goes through."""
+
+    def __init__(
+        self,
+        config: CanaryConfig,
+        *,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        observer: Observer | None = None,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._monotonic = monotonic
+        self._observer = observer
+        self._socket: socket.socket = open_socket(LOOPBACK, 0)
+        port = self._socket.getsockname()[1]
+        self.address: tuple[str, int] = (LOOPBACK, port)
+        self._base = f"http://{LOOPBACK}:{port}"
+        self._topic_token = secrets.token_urlsafe(TOKEN_BYTES)
+        self._callback_token = secrets.token_urlsafe(TOKEN_BYTES)
+        self._secret = secrets.token_urlsafe(TOKEN_BYTES).encode()
+        self.topic = f"{self._base}/{self._topic_token}"
+        self._pulse = Pulse(config)
+        self._subscribed = asyncio.Event()
+        self._well = True
+        self._subscriptions: Subscriptions | None = None
+        self._verifier: Verifier | None = None
+        self._pings: PingTaker | None = None
+        self._runner: web.AppRunner | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def callback(self) -> str:
+        return f"{self._base}/{self._callback_token}"
+
+    def trouble(self) -> str | None:
+        """Why the canary is not well, in words; None when it is."""
+        return self._pulse.trouble(self._monotonic())
+
+    @property
+    def seconds_since_arrival(self) -> float | None:
+        at = self._pulse.arrived_at
+        return None if at is None else max(0.0, self._monotonic() - at)
+
+    # -- what the hub tells it
+
+    def accepted(self) -> None:
+        self._pulse.saw(self._pulse.number, "it is in the log, but was not delivered")
+
+    def subscribers_changed(self, live: int) -> None:
+        if live:
+            self._subscribed.set()
+        else:
+            self._subscribed.clear()
+
+    # -- life
+
+    async def start(self, subscriptions: Subscriptions, verifier: Verifier, pings: PingTaker) -> None:
+        self._subscriptions, self._verifier, self._pings = subscriptions, verifier, pings
+        app = web.Application(client_max_size=MAX_BODY)
+        app.router.add_get("/{token}", self._get)
+        app.router.add_post("/{token}", self._post)
+        doorkeeper = Doorkeeper(HEADER_TIMEOUT, MAX_CONNECTIONS, self._observer)
+        app.middlewares.append(doorkeeper.note)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await GuardedSite(self._runner, self._socket, doorkeeper).start()
+        self._task = asyncio.create_task(self._beat_forever())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._runner is not None:
+            await self._runner.cleanup()
+        self._socket.close()
+
+    async def beat(self) -> None:
+        """Send one round. Returns when its ping is on disk, or when it is clear that it will not get that far."""
+        if self._subscriptions is None or self._verifier is None or self._pings is None:
+            raise RuntimeError("the canary is not started")
+        late = self.trouble() is not None
+        number = self._pulse.send(self._monotonic())
+        try:
+            await self._subscribe(self._subscriptions, self._verifier, afresh=late)
+            await self._pings.ping([self.topic])
+        except TimeoutError:
+            self._pulse.saw(number, "its own subscription was not confirmed")
+        except OverloadedError as error:
+            self._pulse.saw(number, f"the hub refused it: {error.text}")
+        except StorageError:
+            self._pulse.saw(number, "the hub could not write to its store")
+        else:
+            self._pulse.saw(number, "its ping is stored, but its document was not fetched")
+
+    async def _subscribe(self, subscriptions: Subscriptions, verifier: Verifier, *, afresh: bool) -> None:
+        now = self._clock()
+        found = subscriptions.find(self.topic, self.callback, now)
+        if found is not None and afresh:
+            # What is owed to the old callback waits for its next try; a new one has nothing to wait behind.
+            await subscriptions.remove(found.id, "the canary was late", now)
+            self._subscribed.clear()
+            self._callback_token = secrets.token_urlsafe(TOKEN_BYTES)
+            found = None
+        ahead = self._config.interval * RENEW_BEATS_AHEAD + self._config.deadline
+        if found is not None and found.lease_until - now > ahead:
+            return
+        nonce = verifier.new_nonce()
+        await verifier.submit(
+            Intent(
+                Mode.SUBSCRIBE,
+                self.topic,
+                self.callback,
+                Dialect.WEBSUB,
+                now,
+                nonce,
+                secret=self._secret,
+                signature=SignatureMethod.SHA256,
+            )
+        )
+        async with asyncio.timeout(self._config.deadline):
+            await self._subscribed.wait()
+
+    async def _beat_forever(self) -> None:
+        while True:
+            started = self._monotonic()
+            with suppress(Exception):  # whatever it was, the beat is late by it, and the next one is tried
+                await self.beat()
+            left = self._pulse.until_deadline(self._monotonic())
+            pause = max(0.0, started + self._config.interval - self._monotonic())
+            if left is not None and left < pause:
+                await asyncio.sleep(left)
+                self._look()
+                pause = max(0.0, started + self._config.interval - self._monotonic())
+            await asyncio.sleep(pause)
+            self._look()
+
+    def _look(self) -> None:
+        """Tell when it turned bad or good."""
+        reason = self.trouble()
+        if (reason is None) != self._well:
+            self._well = reason is None
+            if self._observer is not None:
+                self._observer(CanaryChanged(self._well, reason or "the canary arrives again"))
+
+    # -- its own publisher and subscriber
+
+    async def _get(self, request: web.Request) -> web.StreamResponse:
+        token = request.match_info["token"]
+        number = self._pulse.number
+        if hmac.compare_digest(token.encode(), self._topic_token.encode()):
+            self._pulse.saw(number, "its document was fetched, but is not in the log")
+            return web.Response(body=_body(number), headers={"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store"})
+        self._check_callback(token)
+        if request.query.get(Parameter.TOPIC) != self.topic:
+            raise web.HTTPNotFound
+        return web.Response(text=request.query.get(Parameter.CHALLENGE, ""), content_type="text/plain")
+
+    async def _post(self, request: web.Request) -> web.StreamResponse:
+        self._check_callback(request.match_info["token"])
+        body = await request.read()
+        number = self._pulse.number
+        if not signature_matches(
+            self._secret, SignatureMethod.SHA256, body, request.headers.get("X-Hub-Signature", "")
+        ):
+            self._pulse.saw(number, "it was delivered, but with a wrong signature")
+        elif body == _body(number):
+            self._pulse.arrived(number, self._monotonic())
+            self._look()
+        return web.Response(status=204)
+
+    def _check_callback(self, token: str) -> None:
+        if not hmac.compare_digest(token.encode(), self._callback_token.encode()):
+            raise web.HTTPNotFound
+
+
+def remove_traces(database: Database, topic: str | None) -> None:
+    """Forget every earlier canary, and write down today's. Before the parts that would take its rows up again start."""
+
+    def work(tx: Transaction) -> None:
+        for (old,) in tx.execute("SELECT topic FROM canaries"):
+            for statement in _TRACES:
+                tx.execute(statement, (old,))
+        if topic is not None:
+            tx.execute("INSERT INTO canaries VALUES (?)", (topic,))
+
+    database.write(work).result()
+
+
+def _body(number: int) -> bytes:
+    return f"canary {number}\n".encode()

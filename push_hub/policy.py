@@ -1,0 +1,67 @@
+"""Ready-made answers to «who may subscribe to what»: an operator may join them, or bring another `Validator`.
+
+Whoever is refused is told with `hub.mode=denied` and the reason.
+"""
+
+from collections.abc import Sequence
+
+from push_hub.discovery import discover
+from push_hub.intake.config import IntakeConfig
+from push_hub.intake.ports import Fetch
+from push_hub.intake.source import FetchFailedError, Validators, fetch_document
+from push_hub.ports import Validator
+from push_hub.protocol.urls import UrlError, normalised
+
+
+class OnlyTopics:
+    """H15: topics below the given addresses and no others."""
+
+    def __init__(self, prefixes: Sequence[str]) -> None:
+        """Raises `UrlError`. A bare host is taken with its slash, so that it does not match a longer host name."""
+        self._prefixes = tuple(_with_path(normalised(prefix)) for prefix in prefixes)
+
+    async def refusal(self, topic: str, callback: str) -> str | None:
+        if topic.startswith(self._prefixes):
+            return None
+        return "this hub does not serve this topic"
+
+
+class OnlyOwnSelf:
+    """H14: a topic must be what its document says its own address is; says nothing about documents that do not say."""
+
+    def __init__(self, fetch: Fetch, config: IntakeConfig) -> None:
+        self._fetch = fetch
+        self._config = config
+
+    async def refusal(self, topic: str, callback: str) -> str | None:
+        try:
+            fetched = await fetch_document(self._fetch, topic, Validators(), 0, self._config)
+        except FetchFailedError as error:
+            return f"the topic could not be read: {error.reason}"
+        kind = fetched.headers.get("Content-Type") or ""
+        own = discover(fetched.headers, kind, fetched.body or b"", fetched.url).self_url
+        if own is None:
+            return None
+        try:
+            own = normalised(own)
+        except UrlError:
+            return "the topic says something about its own address that is no URL"
+        return None if own == topic else f"the topic's own address is {own}: subscribe to that"
+
+
+class AllOf:
+    """The first refusal counts."""
+
+    def __init__(self, validators: Sequence[Validator]) -> None:
+        self._validators = tuple(validators)
+
+    async def refusal(self, topic: str, callback: str) -> str | None:
+        for validator in self._validators:
+            reason = await validator.refusal(topic, callback)
+            if reason is not None:
+                return reason
+        return None
+
+
+def _with_path(prefix: str) -> str:
+    return prefix if "/" in prefix.split("://", 1)[1] else f"{prefix}/"
