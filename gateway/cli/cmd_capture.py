@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from gateway.cli.errors import CommandError
+from identifiers import DEFAULT_NAMING, Identifier, ItemId, Topic
 
 if TYPE_CHECKING:  # importing the packet tools takes scapy, which only this command needs
     from psirp_stack.tools.capture import CaptureCounts, TopicFilter
 
 DEFAULT_COUNT = 1_000_000
-ID_BYTES = 32
 MAX_PORT = 65_535
 
 
@@ -86,36 +86,20 @@ def topic_filter(args: argparse.Namespace) -> "TopicFilter":
     ways = [args.topic is not None, args.id is not None, args.sid is not None or args.rid is not None]
     if sum(ways) > 1:
         raise CommandError("say the topic in one way: --topic, --id, or --sid and --rid")
-    if args.topic is not None:
-        return TopicFilter(*ids_of_topic(args.topic))
-    sid, rid = args.sid, args.rid
-    if args.id is not None:
-        sid, slash, rid = args.id.partition("/")
-        if not slash:
-            raise CommandError(f"--id takes SID/RID, not {args.id!r}")
-    return TopicFilter(parsed_id(sid), parsed_id(rid))
+    try:
+        if args.topic is not None:
+            item = DEFAULT_NAMING.of_topic(Topic.parse(args.topic))
+        elif args.id is not None:
+            item = ItemId.parse(args.id)
+        else:
+            return TopicFilter(parsed_id(args.sid), parsed_id(args.rid))
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+    return TopicFilter(bytes(item.sid), bytes(item.rid))
 
 
 def parsed_id(text: str | None) -> bytes | None:
-    from psirp_stack.tools.text import parse_id
-
-    if text is None:
-        return None
-    try:
-        return parse_id(text, ID_BYTES)
-    except ValueError as error:
-        raise CommandError(str(error)) from error
-
-
-def ids_of_topic(url: str) -> tuple[bytes, bytes]:
-    """Scope and rendezvous id of a topic URL, as 32-byte fields."""
-    from identifiers import topic_ids  # type: ignore[attr-defined]
-
-    try:
-        sid, rid = topic_ids(url)
-    except ValueError as error:
-        raise CommandError(f"--topic {url}: {error}") from error
-    return sid.rjust(ID_BYTES, b"\0"), rid.rjust(ID_BYTES, b"\0")
+    return None if text is None else bytes(Identifier.parse(text))
 
 
 def from_file(args: argparse.Namespace, wanted: "TopicFilter", counts: "CaptureCounts") -> int:

@@ -13,7 +13,7 @@ from scapy.fields import ByteEnumField, ByteField, LongField, XByteField, XStrFi
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Padding, Raw, bind_layers
 
-from psirp_stack.tools.text import short_id
+from psirp_stack.tools.text import short_hex, short_id
 from psirp_stack.wire.numbers import ETHERTYPE, HeaderType
 
 NAMES = {int(number): number.name.lower().replace("_", " ") for number in HeaderType}
@@ -83,7 +83,7 @@ class PSIRPForwarding(PSIRPHeader):
     ]
 
     def text(self) -> str:
-        return f"PSIRP ttl {self.ttl} fid {short_id(self.fid[:-1])} table {self.fid[-1]}"
+        return f"PSIRP ttl {self.ttl} fid {short_hex(self.fid[:-1].hex())} table {self.fid[-1]}"
 
 
 class PSIRPRendezvous(PSIRPHeader):
@@ -156,7 +156,7 @@ class PSIRPMetadata(PSIRPHeader):
 
     def text(self) -> str:
         name = f"{short_id(self.sid)}/{short_id(self.rid)}"
-        back = f"back {short_id(self.collected_fid[:-1])} table {self.collected_fid[-1]}"
+        back = f"back {short_hex(self.collected_fid[:-1].hex())} table {self.collected_fid[-1]}"
         return f"metadata {name} length {self.length} max_seqnum {self.max_seqnum} {back}"
 
 

@@ -104,7 +104,8 @@ def test_summary_names_every_header_with_short_ids() -> None:
         "Ether / PSIRP ttl 255 fid 01020304…1c1d1e1f table 3"
         " / signed by dddddddd…dddddddd sequence 7"
         " / publish data ::aaaaaaaa…aaaaaaaa/::bbbbbbbb…bbbbbbbb seqnum 72623859790382856"
-        " / metadata ::aaaaaaaa…aaaaaaaa/::bbbbbbbb…bbbbbbbb length 512000 max_seqnum 499 back 40:: table 2"
+        " / metadata ::aaaaaaaa…aaaaaaaa/::bbbbbbbb…bbbbbbbb length 512000 max_seqnum 499"
+        " back 40000000…00000000 table 2"
         " / Raw"
     )
 
