@@ -8,18 +8,21 @@ The rules, in their order: a malformed chain of headers is dropped; the all-ones
 that does not exist, a filter more than half full and a time to live of zero are dropped; then every link whose tag
 is contained in the filter gets the frame, except the one it came from, and the node itself when its internal tag is.
 
-The cache is keyed on the whole 42-byte forwarding header, per arrival link, and holds the header to send instead:
-one lookup answers for the header's own validity, the filter and the time to live together. Frames of one flow reach
-one node with one time to live, so that this costs no hits. Dropped frames are not cached: junk cannot push out live
-flows.
+The cache is keyed on the whole 42-byte forwarding header, per arrival link, and holds what to write instead: one lookup
+answers for the header's own validity, the filter and the time to live together. Frames of one flow reach one node
+with one time to live, so that this costs no hits. Dropped frames are not cached: junk cannot push out live flows.
+
+A batch leaves as it came: what goes out on one link is collected and handed to that link at once.
 """
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from psirp_stack.forwarding_memory import LoopMemory, RouteCache
 from psirp_stack.forwarding_model import (
     BROADCAST_FID,
+    FILTER_BITS,
     FILTER_BYTES,
     MAX_FILTER_FILL,
     TABLES,
@@ -29,19 +32,15 @@ from psirp_stack.forwarding_model import (
     LinkNumber,
     Tags,
 )
+from psirp_stack.wire.chain import MALFORMED, metadata_offset
 from psirp_stack.wire.numbers import (
-    AUTHENTICATION_BYTES,
-    AUTHENTICATION_TYPE,
     COLLECTED_FID_OFFSET,
     FID_OFFSET,
     FORWARDING_BYTES,
-    FORWARDING_PROTO_OFFSET,
-    FORWARDING_TYPE,
-    METADATA_BYTES,
-    METADATA_TYPE,
     NEXT_OFFSET,
     PROTOCOL_VERSION,
     RENDEZVOUS_BYTES,
+    RENDEZVOUS_PROTO_OFFSET,
     RENDEZVOUS_TYPES,
     TTL_OFFSET,
     HeaderType,
@@ -54,51 +53,17 @@ DEFAULT_LOOP_WINDOW = 1.0
 """Seconds for which a filter that may come round again is remembered."""
 
 Send = Callable[[bytes], object]
+SendMany = Callable[[Sequence[bytes]], object]
 
-_PAYLOAD = int(HeaderType.PAYLOAD)
-_NONE = int(HeaderType.NONE)
+_ALL_BITS = (1 << FILTER_BITS) - 1
 _AFTER_TTL = TTL_OFFSET + 1
 _DATA_BYTES = FORWARDING_BYTES + RENDEZVOUS_BYTES
+_DATA_PROTO_OFFSET = FORWARDING_BYTES + RENDEZVOUS_PROTO_OFFSET
 _AFTER_TYPE_AND_NEXT = FORWARDING_BYTES + 2
 # A rendezvous header with only payload behind it is what most frames carry: one comparison instead of a walk.
 _LAST_RENDEZVOUS = {int(kind): bytes((kind, HeaderType.PAYLOAD)) for kind in RENDEZVOUS_TYPES}
-
-_MALFORMED = -1
-_NO_METADATA = 0
-
-
-def metadata_offset(frame: bytes) -> int:
-    """Where the metadata header begins; 0 when there is none, -1 when the chain of headers is malformed."""
-    size = len(frame)
-    if size < FORWARDING_BYTES or frame[0] != FORWARDING_TYPE or frame[FORWARDING_PROTO_OFFSET] != PROTOCOL_VERSION:
-        return _MALFORMED
-    metadata = _NO_METADATA
-    rendezvous = authentication = False
-    at = FORWARDING_BYTES
-    following = frame[NEXT_OFFSET]
-    while following != _PAYLOAD and following != _NONE:
-        if following in RENDEZVOUS_TYPES:
-            if rendezvous:
-                return _MALFORMED
-            rendezvous = True
-            end = at + RENDEZVOUS_BYTES
-        elif following == METADATA_TYPE:
-            if metadata:
-                return _MALFORMED
-            metadata = at
-            end = at + METADATA_BYTES
-        elif following == AUTHENTICATION_TYPE:
-            if authentication:
-                return _MALFORMED
-            authentication = True
-            end = at + AUTHENTICATION_BYTES
-        else:
-            return _MALFORMED
-        if end > size or frame[at] != following:
-            return _MALFORMED
-        following = frame[at + 1]
-        at = end
-    return metadata
+_NEVER = b""
+"""In place of the two bytes that a cached route wants after the forwarding header: nothing equals it there."""
 
 
 @dataclass(slots=True)
@@ -124,11 +89,27 @@ class ForwarderStatistics:
         return sum(self.drops.values())
 
 
-@dataclass(frozen=True, slots=True)
-class _Route:
+class _Departure:
+    """The way out on one link, and the frames of the present batch that take it."""
+
+    __slots__ = ("send_many", "waiting")
+
+    def __init__(self, send_many: SendMany) -> None:
+        self.send_many = send_many
+        self.waiting: list[bytes] = []
+
+    def flush(self) -> None:
+        # Emptied before it is sent: whoever sends may come back to this forwarder with further frames.
+        frames = self.waiting[:]
+        self.waiting.clear()
+        self.send_many(frames)
+
+
+class _Route(NamedTuple):
     """What the rules say of a forwarding header that arrived on a given link, before the memory of loops is asked."""
 
     header: bytes
+    """As it leaves."""
     out: tuple[LinkNumber, ...] = ()
     deliver: bool = False
     drop: Drop | None = None
@@ -136,48 +117,11 @@ class _Route:
     """The filter also names a way back into this node through another link."""
 
 
-_Cached = tuple[bytes, bytes, bytes | None, Send, tuple[Send, ...], _Route]
-"""First bytes up to the time to live; what to write instead; what the two bytes after the forwarding header must be
-(None: anything); where to send; where else to send; the route in full.
-
-All but the last are for frames that are only sent on. `_NEVER` as the third leads all others to `decide`.
+_Cached = tuple[bytes | None, bytes, bytes, _Departure, list[bytes], tuple[_Departure, ...], _Route]
+"""What the two bytes after the forwarding header must be for the short way (None: anything, `_NEVER`: no short way);
+the first bytes up to the time to live, and what to write instead; the way out with its waiting frames; further ways
+out; the route in full, which is all that frames on the long way need.
 """
-_NEVER = b""
-
-
-class _Generations:
-    """A bounded map in two generations: when the younger is full it becomes the older, and the older is let go."""
-
-    __slots__ = ("limit", "older", "younger")
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.younger: dict[bytes, _Cached] = {}
-        self.older: dict[bytes, _Cached] = {}
-
-    def recall(self, key: bytes) -> _Cached | None:
-        """An entry of the older generation, which becomes young again by being used."""
-        entry = self.older.pop(key, None)
-        if entry is not None:
-            self.remember(key, entry)
-        return entry
-
-    def remember(self, key: bytes, entry: _Cached) -> bool:
-        """Keep an entry; true when the generations turned over to make room."""
-        full = len(self.younger) >= self.limit
-        if full:
-            # The younger map stays the same object: the loop over a batch holds on to it.
-            self.older = dict(self.younger)
-            self.younger.clear()
-        self.younger[key] = entry
-        return full
-
-    def clear(self) -> None:
-        self.younger.clear()
-        self.older.clear()
-
-    def __len__(self) -> int:
-        return len(self.younger) + len(self.older)
 
 
 class Forwarder:
@@ -193,15 +137,19 @@ class Forwarder:
     ) -> None:
         if cache_entries < 1 or loop_entries < 1:
             raise ValueError("a forwarder needs room for at least one cached header and one remembered filter")
-        self.statistics = ForwarderStatistics()
+        self._statistics = ForwarderStatistics()
         self._cache_entries = cache_entries
-        self._loop_entries = loop_entries
-        self._loop_window = loop_window
-        self._sends: dict[LinkNumber, Send] = {}
+        self._departures: dict[LinkNumber, _Departure] = {}
         self._deliver: Send | None = None
-        self._caches: dict[LinkNumber | None, _Generations] = {}
-        self._loops: OrderedDict[bytes, tuple[LinkNumber | None, float]] = OrderedDict()
+        self._caches: dict[LinkNumber | None, RouteCache[_Cached]] = {}
+        self._loops = LoopMemory(loop_entries, loop_window)
         self.replace_table(table)
+
+    @property
+    def statistics(self) -> ForwarderStatistics:
+        self._statistics.cache_turnovers = sum(cache.turnovers for cache in self._caches.values())
+        self._statistics.loop_evictions = self._loops.evictions
+        return self._statistics
 
     @property
     def table(self) -> ForwardingTable:
@@ -228,13 +176,21 @@ class Forwarder:
         ]
         self._every_link = tuple(sorted(table.links))
 
-    def attach(self, number: LinkNumber, send: Send) -> None:
-        """Say how `forward` sends on a link. A link in the table that is not attached counts copies and sends none."""
-        self._sends[number] = send
+    def attach(self, number: LinkNumber, send: Send, send_many: SendMany | None = None) -> None:
+        """Say how `forward` sends on a link: one frame, or a batch at once where the link can do that.
+
+        A link in the table that is not attached counts copies and sends none.
+        """
+
+        def one_by_one(frames: Sequence[bytes]) -> None:
+            for frame in frames:
+                send(frame)
+
+        self._departures[number] = _Departure(send_many or one_by_one)
         self._forget()
 
     def detach(self, number: LinkNumber) -> None:
-        self._sends.pop(number, None)
+        self._departures.pop(number, None)
         self._forget()
 
     def deliver_to(self, receive: Send | None) -> None:
@@ -243,31 +199,97 @@ class Forwarder:
 
     def decide(self, frame: bytes, arrival: LinkNumber | None, now: float) -> Decision:
         """What happens to one frame. `arrival` is None for a frame that this node originates."""
-        statistics = self.statistics
+        route, leaving, drop = self._judge(frame, arrival, now)
+        if drop is not None or route is None:
+            return Decision((), False, frame, drop)
+        return Decision(route.out, route.deliver, leaving)
+
+    def forward(self, frames: Iterable[bytes], arrival: LinkNumber | None, now: float) -> None:
+        """Decide on a batch of frames from one link, sending and delivering them through what was attached."""
+        self._loops.expire(now)
+        returning = self._loops.first_seen
+        cached = self._cache_for(arrival).younger.get
+        used: list[_Departure] = []
+        hits = further = 0
+        try:
+            for frame in frames:
+                entry = cached(frame[:FORWARDING_BYTES])
+                if entry is not None and not (returning and frame[FID_OFFSET:FORWARDING_BYTES] in returning):
+                    chain, old, new, departure, waiting, others, _ = entry
+                    if chain is None or (
+                        frame[FORWARDING_BYTES:_AFTER_TYPE_AND_NEXT] == chain
+                        and len(frame) >= _DATA_BYTES
+                        and frame[_DATA_PROTO_OFFSET] == PROTOCOL_VERSION
+                    ):
+                        hits += 1
+                        if not waiting:
+                            used.append(departure)
+                        # The old bytes are where the frame begins, so that is what is replaced: one copy, not two.
+                        leaving = frame.replace(old, new, 1)
+                        waiting.append(leaving)
+                        for other in others:
+                            further += 1
+                            if not other.waiting:
+                                used.append(other)
+                            other.waiting.append(leaving)
+                        continue
+                self._forward_judged(frame, arrival, now, used)
+        finally:
+            for departure in used:
+                departure.flush()
+            statistics = self._statistics
+            statistics.received += hits
+            statistics.cache_hits += hits
+            statistics.forwarded += hits
+            statistics.copies += hits + further
+
+    def _forward_judged(self, frame: bytes, arrival: LinkNumber | None, now: float, used: list[_Departure]) -> None:
+        """The long way of one frame of a batch: all rules, one by one."""
+        route, leaving, drop = self._judge(frame, arrival, now)
+        if drop is not None or route is None:
+            return
+        for number in route.out:
+            departure = self._departures.get(number)
+            if departure is not None:
+                if not departure.waiting:
+                    used.append(departure)
+                departure.waiting.append(leaving)
+        if route.deliver and self._deliver is not None:
+            # Whoever takes it may change anything here, so nothing is left waiting.
+            for departure in used:
+                departure.flush()
+            used.clear()
+            self._deliver(leaving)
+
+    def _judge(self, frame: bytes, arrival: LinkNumber | None, now: float) -> tuple[_Route | None, bytes, Drop | None]:
+        """Route, frame as it leaves, and why it is dropped; counted. No route only when the frame is malformed."""
+        statistics = self._statistics
         statistics.received += 1
         metadata = metadata_offset(frame)
-        if metadata < 0:
+        if metadata == MALFORMED:
             statistics.drops[Drop.MALFORMED] += 1
-            return Decision((), False, frame, Drop.MALFORMED)
+            return None, frame, Drop.MALFORMED
         key = frame[:FORWARDING_BYTES]
         cache = self._cache_for(arrival)
-        entry = cache.younger.get(key) or cache.recall(key)
+        entry = cache.find(key)
         if entry is None:
             statistics.cache_misses += 1
-            route = self._route_and_cache(key, arrival, cache)
+            route = self._route(key, arrival)
+            if route.drop is None:
+                cache.remember(key, self._prepared(key, route))
         else:
             statistics.cache_hits += 1
-            route = entry[5]
+            route = entry[-1]
         drop = route.drop
         if (
             drop is None
-            and (route.may_return or self._loops)
-            and self._is_loop(key[FID_OFFSET:], route.may_return, arrival, now)
+            and (route.may_return or self._loops.first_seen)
+            and self._loops.is_repeat(key[FID_OFFSET:], route.may_return, arrival, now)
         ):
             drop = Drop.LOOP
         if drop is not None:
             statistics.drops[drop] += 1
-            return Decision((), False, frame, drop)
+            return route, frame, drop
         leaving = route.header + frame[FORWARDING_BYTES:]
         if metadata and arrival is not None and (way_back := self._table.links.get(arrival)):
             leaving = _with_reverse_path(leaving, metadata, way_back)
@@ -276,71 +298,30 @@ class Forwarder:
             statistics.copies += len(route.out)
         if route.deliver:
             statistics.delivered += 1
-        return Decision(route.out, route.deliver, leaving)
-
-    def forward(self, frames: Iterable[bytes], arrival: LinkNumber | None, now: float) -> None:
-        """Decide on a batch of frames from one link, sending and delivering them through what was attached."""
-        cached = self._cache_for(arrival).younger.get
-        loops = self._loops
-        hits = further = 0
-        for frame in frames:
-            entry = cached(frame[:FORWARDING_BYTES])
-            if entry is not None and not loops:
-                old, new, chain, send, others, _ = entry
-                if chain is None or (
-                    frame[FORWARDING_BYTES:_AFTER_TYPE_AND_NEXT] == chain and len(frame) >= _DATA_BYTES
-                ):
-                    hits += 1
-                    # The old bytes are where the frame begins, so that is what is replaced: one copy, not two.
-                    leaving = frame.replace(old, new, 1)
-                    send(leaving)
-                    if others:
-                        further += len(others)
-                        for send in others:
-                            send(leaving)
-                    continue
-            self._carry_out(self.decide(frame, arrival, now))
-        statistics = self.statistics
-        statistics.received += hits
-        statistics.cache_hits += hits
-        statistics.forwarded += hits
-        statistics.copies += hits + further
-
-    def _carry_out(self, decision: Decision) -> None:
-        for number in decision.out:
-            send = self._sends.get(number)
-            if send is not None:
-                send(decision.frame)
-        if decision.deliver and self._deliver is not None:
-            self._deliver(decision.frame)
+        return route, leaving, None
 
     def _forget(self) -> None:
         for cache in self._caches.values():
             cache.clear()
 
-    def _cache_for(self, arrival: LinkNumber | None) -> _Generations:
+    def _cache_for(self, arrival: LinkNumber | None) -> RouteCache[_Cached]:
         cache = self._caches.get(arrival)
         if cache is None:
-            cache = self._caches[arrival] = _Generations(self._cache_entries)
+            cache = self._caches[arrival] = RouteCache(self._cache_entries)
         return cache
 
-    def _route_and_cache(self, key: bytes, arrival: LinkNumber | None, cache: _Generations) -> _Route:
-        route = self._route(key, arrival)
-        if route.drop is not None:
-            return route
+    def _prepared(self, key: bytes, route: _Route) -> _Cached:
+        """The route with all that the short way through `forward` needs at hand."""
+        ways = [self._departures[number] for number in route.out if number in self._departures]
         following = key[NEXT_OFFSET]
-        sends = tuple(self._sends[number] for number in route.out if number in self._sends)
-        if route.deliver or route.may_return or len(sends) < len(route.out):
+        if not ways or route.deliver or route.may_return or len(ways) < len(route.out):
             chain: bytes | None = _NEVER
-        elif following == _PAYLOAD:
+        elif following == HeaderType.PAYLOAD:
             chain = None
         else:
             chain = _LAST_RENDEZVOUS.get(following, _NEVER)
-        send, others = (sends[0], sends[1:]) if sends else (_nowhere, ())
-        entry = (key[:_AFTER_TTL], route.header[:_AFTER_TTL], chain, send, others, route)
-        if cache.remember(key, entry):
-            self.statistics.cache_turnovers += 1
-        return route
+        first, *others = ways or [_NOWHERE]
+        return chain, key[:_AFTER_TTL], route.header[:_AFTER_TTL], first, first.waiting, tuple(others), route
 
     def _route(self, header: bytes, arrival: LinkNumber | None) -> _Route:
         """The rules, for a forwarding header that is well formed."""
@@ -356,21 +337,21 @@ class Forwarder:
             return _Route(header, drop=Drop.OVERFULL)
         if ttl == 0:
             return _Route(header, drop=Drop.TTL_EXPIRED)
-        out = self._matching_links(filter_bits, index)
+        # A tag is contained when it has no bit where the filter has none.
+        missing = filter_bits ^ _ALL_BITS
+        out = self._matching_links(missing, index)
         if arrival is not None:
             out.discard(arrival)
         internal = self._table.internal[index]
-        deliver = bool(internal) and filter_bits & internal == internal
+        deliver = internal != 0 and not internal & missing
         if not out and not deliver:
             return _Route(header, drop=Drop.NO_MATCH)
         if ttl == 1:
             if not deliver:
                 return _Route(header, drop=Drop.TTL_EXPIRED)
             out = set()
-        may_return = any(
-            filter_bits & tag == tag for number, tag in self._incoming_by_table[index] if number != arrival
-        )
-        return _Route(_one_hop_older(header, ttl), tuple(sorted(out)), deliver, may_return=may_return)
+        may_return = any(not tag & missing for number, tag in self._incoming_by_table[index] if number != arrival)
+        return _Route(_one_hop_older(header, ttl), tuple(sorted(out)), deliver, None, may_return)
 
     def _route_broadcast(self, header: bytes, ttl: int, arrival: LinkNumber | None) -> _Route:
         """The all-ones filter goes one hop: out on every link where it begins, up the stack where it arrives."""
@@ -382,33 +363,20 @@ class Forwarder:
             return _Route(header, drop=Drop.TTL_EXPIRED)
         return _Route(_one_hop_older(header, ttl), self._every_link)
 
-    def _matching_links(self, filter_bits: int, index: int) -> set[LinkNumber]:
-        out = {number for number, tag in self._links_by_table[index] if filter_bits & tag == tag}
+    def _matching_links(self, missing: int, index: int) -> set[LinkNumber]:
+        out = {number for number, tag in self._links_by_table[index] if not tag & missing}
         for tag, links in self._virtual_by_table[index]:
-            if filter_bits & tag == tag:
+            if not tag & missing:
                 out |= links
         return out
 
-    def _is_loop(self, fid: bytes, may_return: bool, arrival: LinkNumber | None, now: float) -> bool:
-        """Whether a filter comes round a second time, by another link than the first; remembers it if it may."""
-        loops = self._loops
-        expired = now - self._loop_window
-        while loops and next(iter(loops.values()))[1] < expired:
-            loops.popitem(last=False)
-        first = loops.get(fid)
-        if first is not None and first[0] != arrival:
-            return True
-        if may_return:
-            if first is None and len(loops) >= self._loop_entries:
-                loops.popitem(last=False)
-                self.statistics.loop_evictions += 1
-            loops[fid] = (arrival, now)
-            loops.move_to_end(fid)
-        return False
+
+def _discard(frames: Sequence[bytes]) -> None:
+    """Takes what goes nowhere."""
 
 
-def _nowhere(frame: bytes) -> None:
-    """Stands in cached routes that send nothing; never called, since those lead to `decide`."""
+_NOWHERE = _Departure(_discard)
+"""Stands in cached routes that send nothing; never used, since those go the long way."""
 
 
 def _one_hop_older(header: bytes, ttl: int) -> bytes:

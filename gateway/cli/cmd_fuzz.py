@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # importing the packet tools takes scapy, which only this com
     from psirp_stack.tools.fuzz import FuzzReport
 
 DEFAULT_FRAMES = 1_000_000
-TARGETS = ("codec", "reference")
+TARGETS = ("codec", "reference", "forwarder")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -41,10 +41,10 @@ def run(args: argparse.Namespace) -> int:
     if args.frames < 1:
         raise CommandError(f"--frames takes a number from 1 up, not {args.frames}")
     try:
-        from psirp_stack.tools.fuzz import codec_target, fuzz, reference_target
+        from psirp_stack.tools.fuzz import codec_target, fast_target, fuzz, reference_target
     except ImportError as error:
         raise CommandError(f"{error}: install the packet tools (psph[tools])") from error
-    targets = {"codec": codec_target, "reference": reference_target()}
+    targets = {"codec": codec_target, "reference": reference_target(), "forwarder": fast_target()}
     chosen = {name: target for name, target in targets.items() if not args.target or name in args.target}
     with progress_bar("fuzzing", args.frames) as tick:
         report = fuzz(chosen, args.frames, args.seed, lambda done: tick("frames", done))

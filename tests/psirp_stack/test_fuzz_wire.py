@@ -13,6 +13,7 @@ from psirp_stack.tools.fuzz import (
     MAX_FAILURES_KEPT,
     codec_target,
     differential,
+    fast_target,
     forwarder_target,
     fuzz,
     fuzz_table,
@@ -21,9 +22,12 @@ from psirp_stack.tools.fuzz import (
 )
 from psirp_stack.tools.reference import reference_decision
 
+BARE = b"\x01\x00\xff\x00\x01" + bytes(37)
+"""The shortest frame there is: a forwarding header that nothing follows."""
+
 
 def test_a_short_run_passes_and_reaches_every_outcome() -> None:
-    report = fuzz({"codec": codec_target, "reference": reference_target()}, 6_000, seed=3)
+    report = fuzz({"codec": codec_target, "reference": reference_target(), "forwarder": fast_target()}, 6_000, seed=3)
     assert report.failures == []
     assert report.passed
     assert report.frames == 6_000
@@ -33,9 +37,12 @@ def test_a_short_run_passes_and_reaches_every_outcome() -> None:
         "refused: is not known",
         "refused: a second",
         "refused: was announced",
+        "refused: is understood",
     }
     dropped = {f"dropped: {drop.value}" for drop in Drop if drop is not Drop.LOOP}
-    assert set(report.reasons["reference"]) == dropped | {"forwarded", "delivered", "forwarded and delivered"}
+    went = {"forwarded", "delivered", "forwarded and delivered"}
+    assert set(report.reasons["reference"]) == dropped | went
+    assert set(report.reasons["forwarder"]) == dropped | went | {"dropped: loop"}
 
 
 def test_the_same_seed_gives_the_same_frames_and_leaves_the_global_generator_alone() -> None:
@@ -76,12 +83,12 @@ def test_a_forwarder_that_takes_malformed_frames_is_noticed(decision: Decision, 
         (Decision((), False, b"", Drop.MALFORMED), "disagree"),
         (Decision((), False, b""), "goes nowhere"),
         (Decision((1,), False, b"", Drop.NO_MATCH), "goes nowhere"),
-        (Decision((1,), False, b"\x01" + bytes(41)), "back out"),
+        (Decision((1,), False, BARE), "back out"),
     ],
 )
 def test_a_forwarder_that_breaks_a_rule_is_noticed(decision: Decision, complaint: str) -> None:
     with pytest.raises(AssertionError, match=complaint):
-        forwarder_target(lambda frame, arrival: decision)(b"\x01" + bytes(41))
+        forwarder_target(lambda frame, arrival: decision)(BARE)
 
 
 def test_a_forwarder_that_differs_from_the_reference_is_noticed() -> None:
@@ -111,6 +118,7 @@ def test_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert {name: sum(counts.values()) for name, counts in document["reasons"].items()} == {
         "codec": 500,
         "reference": 500,
+        "forwarder": 500,
     }
     assert main(["fuzz", "wire", "--frames", "200", "--target", "codec"]) == 0
     assert "0 frames raised" in capsys.readouterr().out
