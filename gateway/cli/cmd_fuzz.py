@@ -19,9 +19,10 @@ TARGETS = ("codec", "reference", "forwarder")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Give mutated frames to the parsers: seeds from scapy's fuzz(), then changed bytes, cuts, splices and noise.\n"
-        "Every frame is counted under a reason for every target. Ends with 1 when a target raised an exception, when\n"
-        "codec and forwarder disagree about a frame, or when memory grew."
+        "Give mutated frames to codec and forwarders: seeds from scapy's fuzz() and, where it is installed, from\n"
+        "hypothesis; then changed bytes, cuts, splices and noise. Every frame is counted under a reason for every\n"
+        "target. Ends with 1 when a target raised an exception, when codec and forwarder disagree about a frame, when\n"
+        "the fast forwarder decides otherwise than the reference, or when memory grew."
     )
     parser.epilog = """\
 examples:
@@ -59,6 +60,8 @@ def as_document(report: "FuzzReport") -> dict[str, object]:
     return {
         "seed": report.seed,
         "frames": report.frames,
+        "hypothesis": report.hypothesis,
+        "seconds": round(report.seconds, 1),
         "reasons": {name: dict(counts.most_common()) for name, counts in report.reasons.items()},
         "failed": report.failed,
         "failures": [
@@ -88,5 +91,9 @@ def show(report: "FuzzReport") -> None:
         console.print(f"FAILED {failure.target}: {failure.error}\n  {failure.frame.hex()}", markup=False)
     before, after = report.memory_before / 2**20, report.memory_after / 2**20
     flat = "flat" if report.memory_flat else "GROWN"
-    console.print(f"memory {before:.1f} MiB after warming up, {after:.1f} MiB at the end: {flat}")
+    console.print(
+        f"memory {before:.1f} MiB after warming up, {after:.1f} MiB at the end: {flat}; {report.seconds:.0f} s"
+    )
+    if not report.hypothesis:
+        console.print("hypothesis is not installed: its frames were left out")
     console.print(f"{report.failed} frames raised an exception or broke a rule", highlight=False)

@@ -6,9 +6,11 @@ repeated exactly.
 """
 
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -32,7 +34,7 @@ from psirp_stack.forwarding_model import (
 from psirp_stack.tools.layers import CHAINED, PSIRPAuthentication, PSIRPForwarding, PSIRPMetadata, PSIRPRendezvous
 from psirp_stack.tools.reference import reference_decision
 from psirp_stack.wire.codec import WireError, build, parse
-from psirp_stack.wire.numbers import PROTO_OFFSETS, PROTOCOL_VERSION, HeaderType
+from psirp_stack.wire.numbers import FID_OFFSET, FORWARDING_BYTES, PROTO_OFFSETS, PROTOCOL_VERSION, HeaderType
 
 Target = Callable[[bytes], str]
 Decide = Callable[[bytes, LinkNumber | None], Decision]
@@ -42,6 +44,8 @@ MAX_FRAME_BYTES = 1_500
 MAX_FAILURES_KEPT = 20
 SEED_FRAMES = 400
 """What mutations start from."""
+HYPOTHESIS_FRAMES = 200
+"""And these besides."""
 WARM_UP_FRAMES = 2_000
 """Memory is first measured after these, when caches and pools have been filled."""
 FLAT_BYTES = 16 * 1024 * 1024
@@ -75,6 +79,9 @@ class FuzzReport:
     """The first few of `failed`."""
     memory_before: int = 0
     memory_after: int = 0
+    seconds: float = 0.0
+    hypothesis: bool = False
+    """Whether hypothesis was there to draw frames."""
 
     @property
     def memory_flat(self) -> bool:
@@ -93,7 +100,8 @@ def fuzz(
     targets: Mapping[str, Target], frames: int, seed: int, progress: Callable[[int], None] = lambda _: None
 ) -> FuzzReport:
     """Give each of `frames` mutated frames to every target. `progress` hears how many more are done, now and then."""
-    report = FuzzReport(seed, reasons={name: Counter() for name in targets})
+    report = FuzzReport(seed, reasons={name: Counter() for name in targets}, hypothesis=hypothesis_installed())
+    started = time.perf_counter()
     for frame in islice(hostile_frames(seed), frames):
         for name, target in targets.items():
             try:
@@ -110,6 +118,7 @@ def fuzz(
         if report.frames % PROGRESS_EVERY == 0:
             progress(PROGRESS_EVERY)
     report.memory_after = resident_bytes()
+    report.seconds = time.perf_counter() - started
     return report
 
 
@@ -145,7 +154,9 @@ def hostile_frames(seed: int) -> Iterator[bytes]:
         else:
             frame = bytearray(draw.randbytes(draw.randrange(MAX_FRAME_BYTES)))
             if draw.random() < 0.5:
-                frame[:2] = bytes((1, draw.choice((0, 2, 3, 4, 5, 6, 7, 0xF0))))
+                frame[:5] = bytes(
+                    (1, draw.choice((0, 2, 3, 4, 5, 6, 7, 0xF0)), draw.getrandbits(8), 0, PROTOCOL_VERSION)
+                )
         yield bytes(frame[:MAX_FRAME_BYTES])
 
 
@@ -164,15 +175,32 @@ def mutate(frame: bytearray, draw: random.Random) -> None:
 
 
 def seed_frames(draw: random.Random) -> list[bytes]:
-    """Frames of every shape, their fields drawn by scapy's fuzz(); a quarter has random type bytes too."""
+    """Frames of every shape, their fields drawn by scapy's fuzz() (a quarter has random type bytes too) and, where it
+    is installed, by hypothesis."""
     table = fuzz_table()
     # scapy draws from the global generator: seed it for this, and give its state back after.
     state = random.getstate()
     random.seed(draw.getrandbits(64))
     try:
-        return [seed_frame(table, draw, anything=number % 4 == 0) for number in range(SEED_FRAMES)]
+        frames = [seed_frame(table, draw, anything=number % 4 == 0) for number in range(SEED_FRAMES)]
     finally:
         random.setstate(state)
+    if hypothesis_installed():
+        from psirp_stack.tools.fuzz_hypothesis import drawn_frames
+
+        frames += [addressed(frame, table, draw) for frame in drawn_frames(HYPOTHESIS_FRAMES, draw.getrandbits(32))]
+    return frames
+
+
+def hypothesis_installed() -> bool:
+    return find_spec("hypothesis") is not None
+
+
+def addressed(frame: bytes, table: ForwardingTable, draw: random.Random) -> bytes:
+    """The frame, in half of all cases with a filter that leads somewhere."""
+    if draw.random() < 0.5:
+        return frame
+    return frame[:FID_OFFSET] + matching_fid(table, draw) + frame[FORWARDING_BYTES:]
 
 
 def seed_frame(table: ForwardingTable, draw: random.Random, *, anything: bool) -> bytes:
@@ -235,7 +263,7 @@ def kind_of(error: WireError) -> str:
     return next((kind for kind in REFUSALS if kind in error.reason), "other")
 
 
-REFUSALS = ("cut short", "is not known", "a second", "was announced", "is understood")
+REFUSALS = ("cut short", "is not known", "a second", "was announced", "has proto")
 
 
 def forwarder_target(decide: Decide) -> Target:

@@ -148,7 +148,7 @@ function psirp.dissector(buffer, pinfo, tree)
     end
     local proto_at = PROTO_OFFSETS[kind] and offset + PROTO_OFFSETS[kind]
     if proto_at and buffer(proto_at, 1):uint() ~= PROTO then
-      local text = "%s proto 0x%02x: only 0x%02x is understood"
+      local text = "%s header has proto 0x%02x: 0x%02x expected"
       return fail(tree, buffer, pinfo, proto_at, string.format(text, kind, buffer(proto_at, 1):uint(), PROTO))
     end
     add_header(tree, buffer, offset, kind)

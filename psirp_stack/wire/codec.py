@@ -350,7 +350,7 @@ def walk(frame: bytes) -> Chain:
 
 
 def _wrong_proto(name: str, proto: int) -> str:
-    return f"{name} proto 0x{proto:02x}: only 0x{PROTOCOL_VERSION:02x} is understood"
+    return f"{name} header has proto 0x{proto:02x}: 0x{PROTOCOL_VERSION:02x} expected"
 
 
 def parse(frame: bytes) -> Frame:

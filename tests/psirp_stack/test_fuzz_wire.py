@@ -10,7 +10,9 @@ import pytest
 from gateway.cli.main import main
 from psirp_stack.forwarding_model import Decision, Drop
 from psirp_stack.tools.fuzz import (
+    HYPOTHESIS_FRAMES,
     MAX_FAILURES_KEPT,
+    SEED_FRAMES,
     codec_target,
     differential,
     fast_target,
@@ -19,7 +21,9 @@ from psirp_stack.tools.fuzz import (
     fuzz_table,
     hostile_frames,
     reference_target,
+    seed_frames,
 )
+from psirp_stack.tools.fuzz_hypothesis import drawn_frames
 from psirp_stack.tools.reference import reference_decision
 
 BARE = b"\x01\x00\xff\x00\x01" + bytes(37)
@@ -37,7 +41,7 @@ def test_a_short_run_passes_and_reaches_every_outcome() -> None:
         "refused: is not known",
         "refused: a second",
         "refused: was announced",
-        "refused: is understood",
+        "refused: has proto",
     }
     dropped = {f"dropped: {drop.value}" for drop in Drop if drop is not Drop.LOOP}
     went = {"forwarded", "delivered", "forwarded and delivered"}
@@ -51,6 +55,16 @@ def test_the_same_seed_gives_the_same_frames_and_leaves_the_global_generator_alo
     assert random.getstate() == state
     assert first == list(islice(hostile_frames(1), 300))
     assert first != list(islice(hostile_frames(2), 300))
+
+
+def test_hypothesis_frames_are_whole_repeatable_and_may_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = drawn_frames(50, 7)
+    assert drawn == drawn_frames(50, 7) != drawn_frames(50, 8)
+    assert {codec_target(frame) for frame in drawn} == {"parsed"}
+    assert len(seed_frames(random.Random(0))) == SEED_FRAMES + HYPOTHESIS_FRAMES
+    monkeypatch.setattr("psirp_stack.tools.fuzz.find_spec", lambda _: None)
+    assert len(seed_frames(random.Random(0))) == SEED_FRAMES
+    assert not fuzz({"codec": codec_target}, 10, seed=0).hypothesis
 
 
 def test_a_target_that_raises_fails_the_run_and_every_frame_is_still_counted() -> None:
