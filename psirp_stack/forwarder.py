@@ -17,6 +17,7 @@ A batch leaves as it came: what goes out on one link is collected and handed to 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import length_hint
 from typing import NamedTuple
 
 from psirp_stack.forwarding_memory import LoopMemory, RouteCache
@@ -59,7 +60,10 @@ _ALL_BITS = (1 << FILTER_BITS) - 1
 _AFTER_TTL = TTL_OFFSET + 1
 _DATA_BYTES = FORWARDING_BYTES + RENDEZVOUS_BYTES
 _DATA_PROTO_OFFSET = FORWARDING_BYTES + RENDEZVOUS_PROTO_OFFSET
-_AFTER_TYPE_AND_NEXT = FORWARDING_BYTES + 2
+# Made once: a slice written out in a loop is a new object each time.
+_HEADER = slice(0, FORWARDING_BYTES)
+_FID = slice(FID_OFFSET, FORWARDING_BYTES)
+_TYPE_AND_NEXT = slice(FORWARDING_BYTES, FORWARDING_BYTES + 2)
 # A rendezvous header with only payload behind it is what most frames carry: one comparison instead of a walk.
 _LAST_RENDEZVOUS = {int(kind): bytes((kind, HeaderType.PAYLOAD)) for kind in RENDEZVOUS_TYPES}
 _NEVER = b""
@@ -90,19 +94,23 @@ class ForwarderStatistics:
 
 
 class _Departure:
-    """The way out on one link, and the frames of the present batch that take it."""
+    """The way out on one link or on several, and the frames of the present batch that take it."""
 
-    __slots__ = ("send_many", "waiting")
+    __slots__ = ("links", "sends", "waiting")
 
-    def __init__(self, send_many: SendMany) -> None:
-        self.send_many = send_many
+    def __init__(self, links: int, sends: Sequence[SendMany]) -> None:
+        self.links = links
+        self.sends = sends
         self.waiting: list[bytes] = []
 
-    def flush(self) -> None:
+    def flush(self) -> int:
+        """Send what waits; says how many frames that were."""
         # Emptied before it is sent: whoever sends may come back to this forwarder with further frames.
         frames = self.waiting[:]
         self.waiting.clear()
-        self.send_many(frames)
+        for send_many in self.sends:
+            send_many(frames)
+        return len(frames)
 
 
 class _Route(NamedTuple):
@@ -117,10 +125,14 @@ class _Route(NamedTuple):
     """The filter also names a way back into this node through another link."""
 
 
-_Cached = tuple[bytes | None, bytes, bytes, _Departure, list[bytes], tuple[_Departure, ...], _Route]
+_NO_ROUTE = _Route(b"", drop=Drop.MALFORMED)
+
+_Cached = tuple[bytes | None, bytes, bytes, list[bytes], tuple[_Departure, _Route]]
 """What the two bytes after the forwarding header must be for the short way (None: anything, `_NEVER`: no short way);
-the first bytes up to the time to live, and what to write instead; the way out with its waiting frames; further ways
-out; the route in full, which is all that frames on the long way need.
+bytes whose first occurrence is or ends in the time to live, and what to write instead; the frames that wait for the way
+out; that way, and the route in full, which is all that frames on the long way need.
+
+A plain tuple, since it is taken apart for every frame.
 """
 
 
@@ -139,7 +151,8 @@ class Forwarder:
             raise ValueError("a forwarder needs room for at least one cached header and one remembered filter")
         self._statistics = ForwarderStatistics()
         self._cache_entries = cache_entries
-        self._departures: dict[LinkNumber, _Departure] = {}
+        self._sends: dict[LinkNumber, SendMany] = {}
+        self._departures: dict[tuple[LinkNumber, ...], _Departure] = {}
         self._deliver: Send | None = None
         self._caches: dict[LinkNumber | None, RouteCache[_Cached]] = {}
         self._loops = LoopMemory(loop_entries, loop_window)
@@ -186,11 +199,11 @@ class Forwarder:
             for frame in frames:
                 send(frame)
 
-        self._departures[number] = _Departure(send_many or one_by_one)
+        self._sends[number] = send_many or one_by_one
         self._forget()
 
     def detach(self, number: LinkNumber) -> None:
-        self._departures.pop(number, None)
+        self._sends.pop(number, None)
         self._forget()
 
     def deliver_to(self, receive: Send | None) -> None:
@@ -200,75 +213,82 @@ class Forwarder:
     def decide(self, frame: bytes, arrival: LinkNumber | None, now: float) -> Decision:
         """What happens to one frame. `arrival` is None for a frame that this node originates."""
         route, leaving, drop = self._judge(frame, arrival, now)
-        if drop is not None or route is None:
+        if drop is not None:
             return Decision((), False, frame, drop)
+        statistics = self._statistics
+        statistics.forwarded += bool(route.out)
+        statistics.copies += len(route.out)
+        statistics.delivered += route.deliver
         return Decision(route.out, route.deliver, leaving)
 
     def forward(self, frames: Iterable[bytes], arrival: LinkNumber | None, now: float) -> None:
         """Decide on a batch of frames from one link, sending and delivering them through what was attached."""
+        batch = frames if isinstance(frames, list) else list(frames)
         self._loops.expire(now)
         returning = self._loops.first_seen
         cached = self._cache_for(arrival).younger.get
+        header_of, fid_of, type_and_next_of = _HEADER, _FID, _TYPE_AND_NEXT
         used: list[_Departure] = []
-        hits = further = 0
+        on_the_long_way = 0
+        nothing_returns = not returning
+        remaining = iter(batch)
         try:
-            for frame in frames:
-                entry = cached(frame[:FORWARDING_BYTES])
-                if entry is not None and not (returning and frame[FID_OFFSET:FORWARDING_BYTES] in returning):
-                    chain, old, new, departure, waiting, others, _ = entry
+            for frame in remaining:
+                entry = cached(frame[header_of])
+                if entry is not None and (nothing_returns or frame[fid_of] not in returning):
+                    chain, old, new, waiting, rest = entry
                     if chain is None or (
-                        frame[FORWARDING_BYTES:_AFTER_TYPE_AND_NEXT] == chain
+                        frame[type_and_next_of] == chain
                         and len(frame) >= _DATA_BYTES
                         and frame[_DATA_PROTO_OFFSET] == PROTOCOL_VERSION
                     ):
-                        hits += 1
                         if not waiting:
-                            used.append(departure)
-                        # The old bytes are where the frame begins, so that is what is replaced: one copy, not two.
-                        leaving = frame.replace(old, new, 1)
-                        waiting.append(leaving)
-                        for other in others:
-                            further += 1
-                            if not other.waiting:
-                                used.append(other)
-                            other.waiting.append(leaving)
+                            used.append(rest[0])
+                        # The old bytes come first in the frame, so that is where they are replaced: one copy, not two.
+                        waiting.append(frame.replace(old, new, 1))
                         continue
+                on_the_long_way += 1
                 self._forward_judged(frame, arrival, now, used)
+                nothing_returns = not returning
         finally:
-            for departure in used:
-                departure.flush()
-            statistics = self._statistics
-            statistics.received += hits
-            statistics.cache_hits += hits
-            statistics.forwarded += hits
-            statistics.copies += hits + further
+            hits = len(batch) - length_hint(remaining) - on_the_long_way
+            self._statistics.received += hits
+            self._statistics.cache_hits += hits
+            self._flush(used)
 
     def _forward_judged(self, frame: bytes, arrival: LinkNumber | None, now: float, used: list[_Departure]) -> None:
         """The long way of one frame of a batch: all rules, one by one."""
         route, leaving, drop = self._judge(frame, arrival, now)
-        if drop is not None or route is None:
+        if drop is not None:
             return
-        for number in route.out:
-            departure = self._departures.get(number)
-            if departure is not None:
-                if not departure.waiting:
-                    used.append(departure)
-                departure.waiting.append(leaving)
-        if route.deliver and self._deliver is not None:
-            # Whoever takes it may change anything here, so nothing is left waiting.
-            for departure in used:
-                departure.flush()
-            used.clear()
-            self._deliver(leaving)
+        if route.out:
+            departure = self._departure(route.out)
+            if not departure.waiting:
+                used.append(departure)
+            departure.waiting.append(leaving)
+        if route.deliver:
+            self._statistics.delivered += 1
+            if self._deliver is not None:
+                # Whoever takes it may change anything here, so nothing is left waiting.
+                self._flush(used)
+                self._deliver(leaving)
 
-    def _judge(self, frame: bytes, arrival: LinkNumber | None, now: float) -> tuple[_Route | None, bytes, Drop | None]:
-        """Route, frame as it leaves, and why it is dropped; counted. No route only when the frame is malformed."""
+    def _flush(self, used: list[_Departure]) -> None:
+        statistics = self._statistics
+        for departure in used:
+            frames = departure.flush()
+            statistics.forwarded += frames
+            statistics.copies += frames * departure.links
+        used.clear()
+
+    def _judge(self, frame: bytes, arrival: LinkNumber | None, now: float) -> tuple[_Route, bytes, Drop | None]:
+        """Route, frame as it leaves, and why it is dropped. Counts what is known here: arrival, cache, drop."""
         statistics = self._statistics
         statistics.received += 1
         metadata = metadata_offset(frame)
         if metadata == MALFORMED:
             statistics.drops[Drop.MALFORMED] += 1
-            return None, frame, Drop.MALFORMED
+            return _NO_ROUTE, frame, Drop.MALFORMED
         key = frame[:FORWARDING_BYTES]
         cache = self._cache_for(arrival)
         entry = cache.find(key)
@@ -279,7 +299,7 @@ class Forwarder:
                 cache.remember(key, self._prepared(key, route))
         else:
             statistics.cache_hits += 1
-            route = entry[-1]
+            route = entry[-1][1]
         drop = route.drop
         if (
             drop is None
@@ -293,14 +313,10 @@ class Forwarder:
         leaving = route.header + frame[FORWARDING_BYTES:]
         if metadata and arrival is not None and (way_back := self._table.links.get(arrival)):
             leaving = _with_reverse_path(leaving, metadata, way_back)
-        if route.out:
-            statistics.forwarded += 1
-            statistics.copies += len(route.out)
-        if route.deliver:
-            statistics.delivered += 1
         return route, leaving, None
 
     def _forget(self) -> None:
+        self._departures.clear()
         for cache in self._caches.values():
             cache.clear()
 
@@ -312,16 +328,28 @@ class Forwarder:
 
     def _prepared(self, key: bytes, route: _Route) -> _Cached:
         """The route with all that the short way through `forward` needs at hand."""
-        ways = [self._departures[number] for number in route.out if number in self._departures]
         following = key[NEXT_OFFSET]
-        if not ways or route.deliver or route.may_return or len(ways) < len(route.out):
+        if route.deliver or route.may_return:
             chain: bytes | None = _NEVER
         elif following == HeaderType.PAYLOAD:
             chain = None
         else:
             chain = _LAST_RENDEZVOUS.get(following, _NEVER)
-        first, *others = ways or [_NOWHERE]
-        return chain, key[:_AFTER_TTL], route.header[:_AFTER_TTL], first, first.waiting, tuple(others), route
+        # The time to live alone is found fastest, unless one of the two bytes before it is the same.
+        start = TTL_OFFSET if key[TTL_OFFSET] not in key[:TTL_OFFSET] else 0
+        old, new = key[start:_AFTER_TTL], route.header[start:_AFTER_TTL]
+        departure = self._departure(route.out)
+        return chain, old, new, departure.waiting, (departure, route)
+
+    def _departure(self, out: tuple[LinkNumber, ...]) -> _Departure:
+        """The one way out on these links: frames of one flow that take it keep their order."""
+        departure = self._departures.get(out)
+        if departure is None:
+            if len(self._departures) >= self._cache_entries:
+                self._departures.clear()
+            sends = [self._sends[number] for number in out if number in self._sends]
+            departure = self._departures[out] = _Departure(len(out), sends)
+        return departure
 
     def _route(self, header: bytes, arrival: LinkNumber | None) -> _Route:
         """The rules, for a forwarding header that is well formed."""
@@ -369,14 +397,6 @@ class Forwarder:
             if not tag & missing:
                 out |= links
         return out
-
-
-def _discard(frames: Sequence[bytes]) -> None:
-    """Takes what goes nowhere."""
-
-
-_NOWHERE = _Departure(_discard)
-"""Stands in cached routes that send nothing; never used, since those go the long way."""
 
 
 def _one_hop_older(header: bytes, ttl: int) -> bytes:

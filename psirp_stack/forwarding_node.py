@@ -23,7 +23,7 @@ from typing import Any, TextIO
 from psirp_stack.forwarder import Forwarder
 from psirp_stack.forwarding_model import ForwardingTable, LinkNumber, Tags
 from psirp_stack.links.ethernet import EthernetLink
-from psirp_stack.links.interface import DEFAULT_BATCH, Link
+from psirp_stack.links.interface import DEFAULT_BATCH, BatchLink, Link
 from psirp_stack.links.udp import UdpAddress, UdpLink
 
 READ_BYTES = 1 << 16
@@ -65,7 +65,7 @@ class ForwardingNode:
         if number in self.links:
             raise ValueError(f"this node has a link {number} already")
         self.links[number] = link
-        self.forwarder.attach(number, link.send)
+        self.forwarder.attach(number, link.send, link.send_many if isinstance(link, BatchLink) else None)
         link.on_receive(partial(self._received, number))
         carrier = getattr(link, "link", link)  # an impaired link is watched through the carrier that it wraps
         if isinstance(carrier, (EthernetLink, UdpLink)):

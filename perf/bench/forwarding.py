@@ -36,7 +36,7 @@ from psirp_stack.forwarding_model import (
 )
 from psirp_stack.links.ethernet import EthernetLink
 from psirp_stack.links.in_process import pair
-from psirp_stack.links.interface import DEFAULT_BATCH, Link, Receiver
+from psirp_stack.links.interface import DEFAULT_BATCH, BatchLink, Link, Receiver
 from psirp_stack.links.udp import UdpAddress, UdpLink, bound_socket
 from psirp_stack.wire.numbers import INITIAL_TTL, PROTOCOL_VERSION, HeaderType
 
@@ -51,7 +51,7 @@ BURST = 64
 ARRIVAL, DEPARTURE = 0, 1
 
 
-class Drainable(Link, Protocol):
+class Drainable(Link, BatchLink, Protocol):
     def drain(self, limit: int = DEFAULT_BATCH) -> int: ...
 
 
@@ -63,7 +63,7 @@ class Bench:
     burst: int
     source: Link
     arrival: Drainable
-    departure: Link
+    departure: Drainable
     sink: Drainable
 
 
@@ -169,7 +169,7 @@ def measure_cell(carrier: str, links: int, size: int, options: argparse.Namespac
 
 def compare(bench: Bench, table: ForwardingTable, traffic: Sequence[bytes], rounds: int, frames: int) -> Measured:
     forwarder = Forwarder(table)
-    forwarder.attach(DEPARTURE, bench.departure.send)
+    forwarder.attach(DEPARTURE, bench.departure.send, bench.departure.send_many)
     clock = time.monotonic
 
     def forward(batch: Sequence[bytes]) -> None:

@@ -154,9 +154,8 @@ def hostile_frames(seed: int) -> Iterator[bytes]:
         else:
             frame = bytearray(draw.randbytes(draw.randrange(MAX_FRAME_BYTES)))
             if draw.random() < 0.5:
-                frame[:5] = bytes(
-                    (1, draw.choice((0, 2, 3, 4, 5, 6, 7, 0xF0)), draw.getrandbits(8), 0, PROTOCOL_VERSION)
-                )
+                following = draw.choice((0, 2, 3, 4, 5, 6, 7, 0xF0))
+                frame[:5] = bytes((1, following, draw.getrandbits(8), 0, PROTOCOL_VERSION))
         yield bytes(frame[:MAX_FRAME_BYTES])
 
 
