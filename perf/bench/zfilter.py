@@ -197,7 +197,7 @@ class ZFilterBenchmark:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("edges", nargs="*", type=Path, metavar="EDGES", help="edge lists, tab separated")
-        parser.add_argument("--users", nargs="+", type=int, metavar="N", help="publisher plus subscribers (4 8 16 24 32)")
+        parser.add_argument("--users", nargs="+", type=int, metavar="N", help="publisher plus subscribers (4 to 32)")
         parser.add_argument("--trees", type=int, metavar="N", help=f"trees a cell ({TREES}; quick {QUICK_TREES})")
         parser.add_argument("--seed", type=int, default=1, metavar="N", help="start of all draws (1)")
         parser.add_argument(
