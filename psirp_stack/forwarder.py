@@ -12,6 +12,9 @@ The cache is keyed on the whole 42-byte forwarding header, per arrival link, and
 answers for the header's own validity, the filter and the time to live together. Frames of one flow reach one node
 with one time to live, so that this costs no hits. Dropped frames are not cached: junk cannot push out live flows.
 
+With a `KeyedNode` the same rules hold, but whether a link or the node itself is named is asked of that: tags that only
+this node and the topology manager can compute, and that change with every period. What is cached ends with its period.
+
 A batch leaves as it came: what goes out on one link is collected and handed to that link at once.
 """
 
@@ -20,6 +23,8 @@ from dataclasses import dataclass, field
 from operator import length_hint
 from typing import NamedTuple
 
+from psirp_stack.filters.keyed import LOCAL_PORT, NO_FLOW, KeyedNode
+from psirp_stack.filters.zfilter import ZFilter
 from psirp_stack.forwarding_memory import LoopMemory, RouteCache
 from psirp_stack.forwarding_model import (
     BROADCAST_FID,
@@ -146,7 +151,9 @@ class Forwarder:
         cache_entries: int = DEFAULT_CACHE_ENTRIES,
         loop_entries: int = DEFAULT_LOOP_ENTRIES,
         loop_window: float = DEFAULT_LOOP_WINDOW,
+        keyed: KeyedNode | None = None,
     ) -> None:
+        """`keyed`: compute tags instead of taking them from the table, which then only says which links there are."""
         if cache_entries < 1 or loop_entries < 1:
             raise ValueError("a forwarder needs room for at least one cached header and one remembered filter")
         self._statistics = ForwarderStatistics()
@@ -156,6 +163,8 @@ class Forwarder:
         self._deliver: Send | None = None
         self._caches: dict[LinkNumber | None, RouteCache[_Cached]] = {}
         self._loops = LoopMemory(loop_entries, loop_window)
+        self._keyed = keyed
+        self._periods: tuple[int, ...] = ()
         self.replace_table(table)
 
     @property
@@ -212,6 +221,8 @@ class Forwarder:
 
     def decide(self, frame: bytes, arrival: LinkNumber | None, now: float) -> Decision:
         """What happens to one frame. `arrival` is None for a frame that this node originates."""
+        if self._keyed is not None:
+            self._enter_periods(self._keyed.periods.accepted(now))
         route, leaving, drop = self._judge(frame, arrival, now)
         if drop is not None:
             return Decision((), False, frame, drop)
@@ -224,6 +235,8 @@ class Forwarder:
     def forward(self, frames: Iterable[bytes], arrival: LinkNumber | None, now: float) -> None:
         """Decide on a batch of frames from one link, sending and delivering them through what was attached."""
         batch = frames if isinstance(frames, list) else list(frames)
+        if self._keyed is not None:
+            self._enter_periods(self._keyed.periods.accepted(now))
         self._loops.expire(now)
         returning = self._loops.first_seen
         cached = self._cache_for(arrival).younger.get
@@ -311,9 +324,15 @@ class Forwarder:
             statistics.drops[drop] += 1
             return route, frame, drop
         leaving = route.header + frame[FORWARDING_BYTES:]
-        if metadata and arrival is not None and (way_back := self._table.links.get(arrival)):
+        if metadata and arrival is not None and self._keyed is None and (way_back := self._table.links.get(arrival)):
             leaving = _with_reverse_path(leaving, metadata, way_back)
         return route, leaving, None
+
+    def _enter_periods(self, periods: tuple[int, ...]) -> None:
+        """What was worked out with other keys no longer holds."""
+        if periods != self._periods:
+            self._periods = periods
+            self._forget()
 
     def _forget(self) -> None:
         self._departures.clear()
@@ -367,11 +386,16 @@ class Forwarder:
             return _Route(header, drop=Drop.TTL_EXPIRED)
         # A tag is contained when it has no bit where the filter has none.
         missing = filter_bits ^ _ALL_BITS
-        out = self._matching_links(missing, index)
+        if self._keyed is None:
+            out = self._matching_links(missing, index)
+            internal = self._table.internal[index]
+            deliver = internal != 0 and not internal & missing
+        else:
+            port = LOCAL_PORT if arrival is None else arrival
+            named = self._keyed.match_in(self._periods, ZFilter(filter_bits, index), NO_FLOW, port)
+            out, deliver = set(named.out) & self._table.links.keys(), named.deliver
         if arrival is not None:
             out.discard(arrival)
-        internal = self._table.internal[index]
-        deliver = internal != 0 and not internal & missing
         if not out and not deliver:
             return _Route(header, drop=Drop.NO_MATCH)
         if ttl == 1:
