@@ -7,6 +7,7 @@ a whole batch and is what a node runs.
 The rules, in their order: a malformed chain of headers is dropped; the all-ones filter goes one hop; a table index
 that does not exist, a filter more than half full and a time to live of zero are dropped; then every link whose tag
 is contained in the filter gets the frame, except the one it came from, and the node itself when its internal tag is.
+What depends on the forwarding header alone is in `forwarding_rules`.
 
 The cache is keyed on the whole 42-byte forwarding header, per arrival link, and holds what to write instead: one lookup
 answers for the header's own validity, the filter and the time to live together. Frames of one flow reach one node
@@ -18,26 +19,14 @@ this node and the topology manager can compute, and that change with every perio
 A batch leaves as it came: what goes out on one link is collected and handed to that link at once.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import length_hint
-from typing import NamedTuple
 
-from psirp_stack.filters.keyed import LOCAL_PORT, NO_FLOW, KeyedNode
-from psirp_stack.filters.zfilter import ZFilter
+from psirp_stack.filters.keyed import KeyedNode
 from psirp_stack.forwarding_memory import LoopMemory, RouteCache
-from psirp_stack.forwarding_model import (
-    BROADCAST_FID,
-    FILTER_BITS,
-    FILTER_BYTES,
-    MAX_FILTER_FILL,
-    TABLES,
-    Decision,
-    Drop,
-    ForwardingTable,
-    LinkNumber,
-    Tags,
-)
+from psirp_stack.forwarding_model import FILTER_BYTES, TABLES, Decision, Drop, ForwardingTable, LinkNumber, Tags
+from psirp_stack.forwarding_rules import Route, Rules
 from psirp_stack.wire.chain import MALFORMED, metadata_offset
 from psirp_stack.wire.numbers import (
     COLLECTED_FID_OFFSET,
@@ -61,7 +50,6 @@ DEFAULT_LOOP_WINDOW = 1.0
 Send = Callable[[bytes], object]
 SendMany = Callable[[Sequence[bytes]], object]
 
-_ALL_BITS = (1 << FILTER_BITS) - 1
 _AFTER_TTL = TTL_OFFSET + 1
 _DATA_BYTES = FORWARDING_BYTES + RENDEZVOUS_BYTES
 _DATA_PROTO_OFFSET = FORWARDING_BYTES + RENDEZVOUS_PROTO_OFFSET
@@ -118,21 +106,9 @@ class _Departure:
         return len(frames)
 
 
-class _Route(NamedTuple):
-    """What the rules say of a forwarding header that arrived on a given link, before the memory of loops is asked."""
+_NO_ROUTE = Route(b"", drop=Drop.MALFORMED)
 
-    header: bytes
-    """As it leaves."""
-    out: tuple[LinkNumber, ...] = ()
-    deliver: bool = False
-    drop: Drop | None = None
-    may_return: bool = False
-    """The filter also names a way back into this node through another link."""
-
-
-_NO_ROUTE = _Route(b"", drop=Drop.MALFORMED)
-
-_Cached = tuple[bytes | None, bytes, bytes, list[bytes], tuple[_Departure, _Route]]
+_Cached = tuple[bytes | None, bytes, bytes, list[bytes], tuple[_Departure, Route]]
 """What the two bytes after the forwarding header must be for the short way (None: anything, `_NEVER`: no short way);
 bytes whose first occurrence is or ends in the time to live, and what to write instead; the frames that wait for the way
 out; that way, and the route in full, which is all that frames on the long way need.
@@ -175,7 +151,7 @@ class Forwarder:
 
     @property
     def table(self) -> ForwardingTable:
-        return self._table
+        return self._rules.table
 
     @property
     def cached(self) -> int:
@@ -187,16 +163,10 @@ class Forwarder:
 
     def replace_table(self, table: ForwardingTable) -> None:
         """Use another table from now on. What was cached or remembered under the old one is forgotten."""
-        self._table = table
+        self._rules = Rules(table, self._keyed)
+        self._rules.periods = self._periods
         self._forget()
         self._loops.clear()
-        self._links_by_table = [_tags_of(table.links, index) for index in range(TABLES)]
-        self._incoming_by_table = [_tags_of(table.incoming, index) for index in range(TABLES)]
-        self._virtual_by_table = [
-            [(link.tags[index], link.out & table.links.keys()) for link in table.virtual if link.tags[index]]
-            for index in range(TABLES)
-        ]
-        self._every_link = tuple(sorted(table.links))
 
     def attach(self, number: LinkNumber, send: Send, send_many: SendMany | None = None) -> None:
         """Say how `forward` sends on a link: one frame, or a batch at once where the link can do that.
@@ -294,7 +264,7 @@ class Forwarder:
             statistics.copies += frames * departure.links
         used.clear()
 
-    def _judge(self, frame: bytes, arrival: LinkNumber | None, now: float) -> tuple[_Route, bytes, Drop | None]:
+    def _judge(self, frame: bytes, arrival: LinkNumber | None, now: float) -> tuple[Route, bytes, Drop | None]:
         """Route, frame as it leaves, and why it is dropped. Counts what is known here: arrival, cache, drop."""
         statistics = self._statistics
         statistics.received += 1
@@ -307,7 +277,7 @@ class Forwarder:
         entry = cache.find(key)
         if entry is None:
             statistics.cache_misses += 1
-            route = self._route(key, arrival)
+            route = self._rules.route(key, arrival)
             if route.drop is None:
                 cache.remember(key, self._prepared(key, route))
         else:
@@ -324,14 +294,19 @@ class Forwarder:
             statistics.drops[drop] += 1
             return route, frame, drop
         leaving = route.header + frame[FORWARDING_BYTES:]
-        if metadata and arrival is not None and self._keyed is None and (way_back := self._table.links.get(arrival)):
+        if (
+            metadata
+            and arrival is not None
+            and self._keyed is None
+            and (way_back := self._rules.table.links.get(arrival))
+        ):
             leaving = _with_reverse_path(leaving, metadata, way_back)
         return route, leaving, None
 
     def _enter_periods(self, periods: tuple[int, ...]) -> None:
         """What was worked out with other keys no longer holds."""
         if periods != self._periods:
-            self._periods = periods
+            self._periods = self._rules.periods = periods
             self._forget()
 
     def _forget(self) -> None:
@@ -345,7 +320,7 @@ class Forwarder:
             cache = self._caches[arrival] = RouteCache(self._cache_entries)
         return cache
 
-    def _prepared(self, key: bytes, route: _Route) -> _Cached:
+    def _prepared(self, key: bytes, route: Route) -> _Cached:
         """The route with all that the short way through `forward` needs at hand."""
         following = key[NEXT_OFFSET]
         if route.deliver or route.may_return:
@@ -370,62 +345,6 @@ class Forwarder:
             departure = self._departures[out] = _Departure(len(out), sends)
         return departure
 
-    def _route(self, header: bytes, arrival: LinkNumber | None) -> _Route:
-        """The rules, for a forwarding header that is well formed."""
-        fid = header[FID_OFFSET:]
-        ttl = header[TTL_OFFSET]
-        if fid == BROADCAST_FID:
-            return self._route_broadcast(header, ttl, arrival)
-        index = fid[FILTER_BYTES]
-        if index >= TABLES:
-            return _Route(header, drop=Drop.UNKNOWN_TABLE)
-        filter_bits = int.from_bytes(fid[:FILTER_BYTES], "big")
-        if filter_bits.bit_count() > MAX_FILTER_FILL:
-            return _Route(header, drop=Drop.OVERFULL)
-        if ttl == 0:
-            return _Route(header, drop=Drop.TTL_EXPIRED)
-        # A tag is contained when it has no bit where the filter has none.
-        missing = filter_bits ^ _ALL_BITS
-        if self._keyed is None:
-            out = self._matching_links(missing, index)
-            internal = self._table.internal[index]
-            deliver = internal != 0 and not internal & missing
-        else:
-            port = LOCAL_PORT if arrival is None else arrival
-            named = self._keyed.match_in(self._periods, ZFilter(filter_bits, index), NO_FLOW, port)
-            out, deliver = set(named.out) & self._table.links.keys(), named.deliver
-        if arrival is not None:
-            out.discard(arrival)
-        if not out and not deliver:
-            return _Route(header, drop=Drop.NO_MATCH)
-        if ttl == 1:
-            if not deliver:
-                return _Route(header, drop=Drop.TTL_EXPIRED)
-            out = set()
-        may_return = any(not tag & missing for number, tag in self._incoming_by_table[index] if number != arrival)
-        return _Route(_one_hop_older(header, ttl), tuple(sorted(out)), deliver, None, may_return)
-
-    def _route_broadcast(self, header: bytes, ttl: int, arrival: LinkNumber | None) -> _Route:
-        """The all-ones filter goes one hop: out on every link where it begins, up the stack where it arrives."""
-        if arrival is not None:
-            return _Route(_one_hop_older(header, ttl), deliver=True)
-        if not self._every_link:
-            return _Route(header, drop=Drop.NO_MATCH)
-        if ttl <= 1:
-            return _Route(header, drop=Drop.TTL_EXPIRED)
-        return _Route(_one_hop_older(header, ttl), self._every_link)
-
-    def _matching_links(self, missing: int, index: int) -> set[LinkNumber]:
-        out = {number for number, tag in self._links_by_table[index] if not tag & missing}
-        for tag, links in self._virtual_by_table[index]:
-            if not tag & missing:
-                out |= links
-        return out
-
-
-def _one_hop_older(header: bytes, ttl: int) -> bytes:
-    return header[:TTL_OFFSET] + bytes((max(ttl - 1, 0),)) + header[_AFTER_TTL:]
-
 
 def _with_reverse_path(frame: bytes, metadata: int, way_back: Tags) -> bytes:
     """The frame with the tag of the link back added to the filter that its metadata header collects."""
@@ -436,8 +355,3 @@ def _with_reverse_path(frame: bytes, metadata: int, way_back: Tags) -> bytes:
         return frame
     collected = int.from_bytes(frame[start:end], "big") | way_back[index]
     return frame[:start] + collected.to_bytes(FILTER_BYTES, "big") + frame[end:]
-
-
-def _tags_of(links: Mapping[LinkNumber, Tags], index: int) -> list[tuple[LinkNumber, int]]:
-    """Link numbers and tags in one table; a tag of zero would be contained in every filter and stands for none."""
-    return [(number, tags[index]) for number, tags in links.items() if tags[index]]
