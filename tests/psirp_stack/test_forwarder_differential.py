@@ -8,6 +8,7 @@ the tables here have no `incoming` tags, except in the last test, where all it m
 import random
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,8 +34,9 @@ from psirp_stack.wire.codec import (
     RendezvousHeader,
     build,
 )
-from psirp_stack.wire.numbers import RENDEZVOUS_TYPES
-from tests.psirp_stack.frames import draw_tags, fid
+from psirp_stack.wire.numbers import FORWARDING_BYTES, RENDEZVOUS_TYPES, HeaderType
+from tests.psirp_stack.frames import draw_tags, fid, frame
+from tests.psirp_stack.frames import table as single_bit_table
 from tests.psirp_stack.wire_strategies import mutated_frames
 
 Arrival = tuple[bytes, LinkNumber | None]
@@ -72,7 +74,7 @@ def arrivals(draw: st.DrawFn, table: ForwardingTable) -> Arrival:
     if draw(st.integers(0, 9)) == 0:
         bits.append(random.Random(draw(st.integers(0, 2**32))).getrandbits(FILTER_BITS))
     named = BROADCAST_FID if draw(st.integers(0, 9)) == 0 else fid(*bits, index=index)
-    ttl = draw(st.sampled_from([255, 255, 64, 2, 1, 0]))
+    ttl = draw(st.sampled_from([255, 255, 64, 0xF0, 4, 2, 1, 0]))
 
     # The bulk of a frame comes from a seed: drawn byte by byte it would use up what hypothesis can draw.
     source = random.Random(draw(st.integers(0, 2**32)))
@@ -91,8 +93,13 @@ def arrivals(draw: st.DrawFn, table: ForwardingTable) -> Arrival:
 @st.composite
 def histories(draw: st.DrawFn, incoming: bool = False) -> tuple[ForwardingTable, list[Arrival]]:
     table = draw(tables(incoming))
-    several = draw(st.lists(arrivals(table), min_size=1, max_size=8))
-    return table, several + draw(st.lists(st.sampled_from(several), max_size=8))
+    several = draw(st.lists(arrivals(table), min_size=1, max_size=6))
+    # Repeats find their header in the cache, and so do repeats that are broken only behind it.
+    for data, arrival in draw(st.lists(st.sampled_from(several), max_size=6)):
+        several.append((data, arrival))
+        body = draw(mutated_frames(st.just(data[FORWARDING_BYTES:])))
+        several.append((data[:FORWARDING_BYTES] + body, arrival))
+    return table, several
 
 
 def sends_and_deliveries(decisions: Sequence[Decision]) -> tuple[dict[LinkNumber, list[bytes]], list[bytes]]:
@@ -151,3 +158,31 @@ def test_the_memory_of_loops_only_ever_drops_what_the_reference_would_pass(
             assert decision.frame == data
         else:
             assert decision == wanted
+
+
+@pytest.mark.parametrize("ttl", range(2, 256))
+def test_every_time_to_live_is_rewritten_where_it_stands(ttl: int) -> None:
+    """Also where a byte before it has the same value."""
+    table = single_bit_table(1, 2)
+    for kind in (None, *sorted(RENDEZVOUS_TYPES)):
+        data = frame(fid(1 << 1), *([] if kind is None else [kind]), ttl=ttl)
+        fast = Forwarder(table)
+        sent: list[bytes] = []
+        fast.attach(1, sent.append)
+        fast.forward([data, data], 2, NOW)
+        assert sent == [reference_decision(data, 2, table).frame] * 2
+        assert fast.statistics.cache_hits == 1
+
+
+def test_a_frame_broken_behind_a_cached_header_is_dropped() -> None:
+    table = single_bit_table(1, 2)
+    fast = Forwarder(table)
+    sent: list[bytes] = []
+    fast.attach(1, sent.append)
+    data = frame(fid(1 << 1), HeaderType.PUBLISH_DATA)
+    broken = [data[:at] + bytes([value]) + data[at + 1 :] for at in (42, 43, 148) for value in (0, 2, 4, 9)]
+    broken += [data[:cut] for cut in (42, 43, 44, 100, 153)]
+    wanted = [reference_decision(each, 2, table) for each in broken]
+    assert {decision.drop for decision in wanted} == {Drop.MALFORMED, None}
+    fast.forward([data, *broken], 2, NOW)
+    assert sent[1:] == [decision.frame for decision in wanted if decision.drop is None]

@@ -33,7 +33,7 @@ LAYERS: dict[int, type[Packet]] = {
     HeaderType.AUTHENTICATION: PSIRPAuthentication,
 }
 
-STEERING = (0, 1, 2, 4, 41, 42, 43, 148, 154, 155, 170, 171, 194, 195)
+STEERING = (0, 1, 2, 4, 41, 42, 43, 106, 148, 154, 155, 170, 171, 194, 195)
 """Bytes that decide how a frame is read: types, nexts, times to live, protos, table indexes."""
 
 bytes_5 = st.binary(min_size=5, max_size=5)
