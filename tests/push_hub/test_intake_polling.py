@@ -119,9 +119,7 @@ async def test_topics_known_from_before_polling_was_turned_on_are_polled(tmp_pat
         await setup.intake.ping([TOPIC])
         await setup.intake.idle()
     async with setup_in(tmp_path) as setup:
-        setup.fetch.set(TOPIC, b"2", Content_Type="text/plain")
-        assert await setup.tick() == 1
-        assert setup.published() == [b"1", b"2"]
+        assert len(setup.fetch.asked) == 1  # looked at when the hub started
 
 
 async def test_the_interval_follows_the_changes_between_its_bounds(setup: Setup) -> None:
