@@ -16,6 +16,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from push_hub.delivery import MIGRATIONS as DELIVERY_TABLES
 from push_hub.delivery import ContentRefusedError, Delivery, DeliveryConfig, QueueLimits, Retention
 from push_hub.delivery import OverloadedError as DeliveryOverloadedError
 from push_hub.diagnostics import Diagnostics, DiagnosticsConfig
@@ -142,7 +143,8 @@ class Hub:
         config.data.mkdir(parents=True, exist_ok=True)
         listening = open_socket(config.host, config.port)
         try:
-            database = Database.open(config.data / DATABASE_NAME, [*HUB_TABLES, *SUBSCRIPTION_TABLES, *INTAKE_TABLES])
+            tables = [*HUB_TABLES, *SUBSCRIPTION_TABLES, *INTAKE_TABLES, *DELIVERY_TABLES]
+            database = Database.open(config.data / DATABASE_NAME, tables)
         except BaseException:
             listening.close()
             raise

@@ -7,6 +7,7 @@ is the median of its rounds, so that a noisy machine disturbs them alike.
 
 import argparse
 import asyncio
+import hashlib
 import statistics
 import subprocess
 import sys
@@ -24,48 +25,24 @@ import pycurl
 import uvloop
 
 from perf.bench.family import Bar, Outcome, Row, Sense, percentile, progress_bar
+from push_hub.delivery import MIGRATIONS as DELIVERY_TABLES
 from push_hub.delivery import Delivery, DeliveryConfig
-from push_hub.model import Content, Dialect, SignatureMethod, Subscription
+from push_hub.model import Content, Dialect, SignatureMethod
 from push_hub.outbound.addresses import AddressPolicy
 from push_hub.outbound.client import ClientConfig, OutboundClient
-from push_hub.schema import MIGRATIONS
+from push_hub.schema import MIGRATIONS as HUB_TABLES
+from push_hub.subscriptions import MIGRATIONS as SUBSCRIPTION_TABLES
+from push_hub.subscriptions import Subscriptions
 from storage import Database
 
 ADDRESSES = 40
 BODY_SIZE = 1400
 HUB_URL = "http://hub.example/"
-SECRET = b"a secret of twenty b"
 CONTENT_TYPE = "application/atom+xml"
 BARE_CONCURRENCY = 128
 BAR_CALLBACKS = 1000
 SLOW_CALLBACKS = 20
-COLUMNS = "id, topic, callback, secret, signature, dialect, lease_until"
-SIGNATURES = {method.value: method for method in SignatureMethod}
-DIALECTS = {dialect.value: dialect for dialect in Dialect}
-
-
-class Subscribers:
-    """The hub's subscriptions table, read page by page."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def page(self, topic: str, after_id: int, limit: int, now: float) -> Sequence[Subscription]:
-        rows = self._database.read(
-            f"SELECT {COLUMNS} FROM subscriptions WHERE topic = ? AND id > ? AND lease_until > ? "  # noqa: S608
-            "ORDER BY id LIMIT ?",
-            (topic, after_id, now, limit),
-        )
-        return [Subscription(a, b, c, d, SIGNATURES[e], DIALECTS[f], g) for a, b, c, d, e, f, g in rows]
-
-    def get(self, subscription_id: int, now: float) -> Subscription | None:
-        rows = self._database.read(
-            f"SELECT {COLUMNS} FROM subscriptions WHERE id = ? AND lease_until > ?",  # noqa: S608
-            (subscription_id, now),
-        )
-        for a, b, c, d, e, f, g in rows:
-            return Subscription(a, b, c, d, SIGNATURES[e], DIALECTS[f], g)
-        return None
+TABLES = [*HUB_TABLES, *SUBSCRIPTION_TABLES, *DELIVERY_TABLES]
 
 
 @dataclass(slots=True)
@@ -211,7 +188,9 @@ class Stage:
         self.number = 0
 
     async def subscribe(self, topic: str, urls: Sequence[str]) -> None:
-        rows = [(topic, url, SECRET, SignatureMethod.SHA256.value, Dialect.WEBSUB.value, 1e12) for url in urls]
+        """Each callback has a secret of its own, as it would."""
+        method, dialect = SignatureMethod.SHA256.value, Dialect.WEBSUB.value
+        rows = [(topic, url, hashlib.sha256(url.encode()).digest(), method, dialect, 1e12) for url in urls]
         await asyncio.wrap_future(
             self.database.write(
                 lambda tx: tx.execute_many(
@@ -253,9 +232,9 @@ async def measure(rounds: dict[int, int], slow_rounds: int) -> Outcome:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         sink = Sink()
         stack.callback(sink.close)
-        database = stack.enter_context(Database.open(folder / "hub.db", MIGRATIONS))
+        database = stack.enter_context(Database.open(folder / "hub.db", TABLES))
         client = OutboundClient(ClientConfig(policy=AddressPolicy(allow_private=True)))
-        delivery = Delivery(database, Subscribers(database), client, DeliveryConfig(HUB_URL), time.time)
+        delivery = Delivery(database, Subscriptions(database), client, DeliveryConfig(HUB_URL), time.time)
         await delivery.start()
         stage = Stage(sink, database, delivery, client)
         try:

@@ -1,7 +1,8 @@
 """The one HTTP client of the hub: libcurl's multi interface on the event loop.
 
-Two ways in. `request` is for a single exchange whose answer matters (verification, fetching a topic). `post` is for
-fan-out: it only reports a status, costs no task and no future, and its answer's body is thrown away unread.
+Two ways in. `request` is for a single exchange whose answer matters (verification, fetching a topic). A `Lane` is for
+fan-out: its posts only report a status, cost no task and no future each, and their answers' bodies are thrown away
+unread. What ended in one turn of libcurl is reported in one call.
 
 How libcurl is driven, and why so: the usual way on an event loop (`socket_action` with a socket and a timer callback)
 calls back into Python about five times a request and measured 58,000 requests a second where `perform` measures 72,000.
@@ -17,27 +18,32 @@ protocol other than http and https is used, and certificates are verified.
 
 import asyncio
 import select
-from collections import deque
 from collections.abc import Mapping, Sequence
 
 import pycurl
 
 from push_hub.outbound.addresses import MAX_URL_LENGTH, UNSAFE, AddressPolicy
 from push_hub.outbound.errors import ClientBusyError, ClientClosedError, OutboundError, UrlRefusedError
-from push_hub.outbound.transfer import (
+from push_hub.outbound.transfer import Exchange, Post, Setup, Transfer, header_line
+from push_hub.outbound.values import (
     ClientConfig,
     ClientCounts,
-    Curl,
-    Exchange,
     Headers,
     OutboundResponse,
-    Post,
-    PostDone,
-    Setup,
-    header_line,
+    PostOutcome,
+    PostsDone,
 )
 
-__all__ = ["ClientConfig", "ClientCounts", "Headers", "OutboundClient", "OutboundResponse", "header_line"]
+__all__ = [
+    "ClientConfig",
+    "ClientCounts",
+    "Headers",
+    "Lane",
+    "OutboundClient",
+    "OutboundResponse",
+    "PostOutcome",
+    "header_line",
+]
 
 IDLE_TICK = 0.025
 EVENTS_PER_WAKE = 512
@@ -61,13 +67,13 @@ class OutboundClient:
         self._known_origins: set[str] = set()
         self._soon = False
         self._closed = False
-        self._exchanges: dict[Curl, Exchange | Post] = {}
-        self._idle_posts: deque[Post] = deque()
-        self._setup = Setup(self._config, self.counts, self._watch, self._idle_posts)
+        self._under_way: set[Transfer] = set()
+        self._lanes: list[Lane] = []
+        self._setup = Setup(self._config, self.counts, self._watch)
 
     @property
     def under_way(self) -> int:
-        return len(self._exchanges)
+        return len(self._under_way)
 
     @property
     def policy(self) -> AddressPolicy:
@@ -84,49 +90,26 @@ class OutboundClient:
         max_bytes: int,
     ) -> OutboundResponse:
         """One exchange. Raises `OutboundError` when there is no whole answer within the bounds."""
-        self._admit(url)
+        self.admit(url)
         exchange = Exchange(self._setup)
         future: asyncio.Future[OutboundResponse] = asyncio.get_running_loop().create_future()
         try:
             exchange.prepare(method, url, headers, body, timeout, max_bytes, future)
         except (pycurl.error, ValueError, TypeError) as error:
-            exchange.curl.close()
+            exchange.close()
             raise OutboundError(f"the request could not be made: {error}") from error
-        self._start(exchange)
+        self.start(exchange)
         try:
             return await future
         finally:
             if exchange.future is future:  # cancelled: nobody waits for the answer any more
-                self._abandon(exchange)
+                self.abandon(exchange)
 
-    def post(
-        self,
-        url: str,
-        headers: Sequence[bytes],
-        body: bytes,
-        timeout_ms: int,
-        max_bytes: int,
-        tag: object,
-        done: PostDone,
-    ) -> Post:
-        """Post `body`; later `done(tag, status, retry_after, error)` is called on the loop, exactly once.
-
-        `headers` are whole lines. Raises at once, without calling `done`, when the request cannot be made. What is
-        returned is good for `cut` until `done` was called.
-        """
-        self._admit(url)
-        post = self._idle_posts.pop() if self._idle_posts else Post(self._setup)
-        try:
-            post.prepare(url, headers, body, timeout_ms, max_bytes, tag, done)
-        except (pycurl.error, ValueError, TypeError) as error:
-            post.curl.close()
-            raise OutboundError(f"the request could not be made: {error}") from error
-        self._start(post)
-        return post
-
-    def cut(self, post: Post) -> None:
-        """Break a request off; its `done` is not called."""
-        self._abandon(post)
+    def lane(self, timeout: float, max_bytes: int, done: PostsDone) -> "Lane":
+        """For many posts with the same bounds; `done` is told on the loop how they ended, several at a time."""
+        lane = Lane(self, self._setup, timeout, max_bytes, done)
+        self._lanes.append(lane)
+        return lane
 
     async def close(self) -> None:
         """Cut what is under way (each ends with `ClientClosedError`) and let go of all connections."""
@@ -137,21 +120,21 @@ class OutboundClient:
             self._timer.cancel()
         if self._loop is not None:
             self._loop.remove_reader(self._epoll.fileno())
-        for exchange in list(self._exchanges.values()):
-            self._multi.remove_handle(exchange.curl)
-            exchange.finish(ClientClosedError("the hub is stopping"))
-            exchange.curl.close()
-        self._exchanges.clear()
-        for idle in self._idle_posts:
-            idle.curl.close()
-        self._idle_posts.clear()
+        for transfer in self._under_way:
+            self._multi.remove_handle(transfer)
+            transfer.finish(ClientClosedError("the hub is stopping"))
+        self._under_way.clear()
+        for lane in self._lanes:
+            lane.report()
+            lane.close()
         self._multi.close()
         self._epoll.close()
 
-    def _admit(self, url: str) -> None:
+    def admit(self, url: str) -> None:
+        """Raises `OutboundError` when this URL may not be asked, or nothing may now."""
         if self._closed:
             raise ClientClosedError("the hub is stopping")
-        if len(self._exchanges) >= self._config.max_under_way:
+        if len(self._under_way) >= self._config.max_under_way:
             self.counts.refused_busy += 1
             raise ClientBusyError(f"{self._config.max_under_way} requests are under way already")
         # All that depends on the scheme, host and port is known from the last URL that began the same way.
@@ -167,21 +150,23 @@ class OutboundClient:
                 self._known_origins.clear()
             self._known_origins.add(origin)
 
-    def _start(self, exchange: Exchange | Post) -> None:
+    def start(self, transfer: Transfer) -> None:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._loop.add_reader(self._epoll.fileno(), self._on_ready)
         self.counts.sent += 1
-        self._exchanges[exchange.curl] = exchange
-        self._multi.add_handle(exchange.curl)
+        self._under_way.add(transfer)
+        self._multi.add_handle(transfer)
         if not self._soon:
             self._soon = True
             self._loop.call_soon(self._turn)
 
-    def _abandon(self, exchange: Exchange | Post) -> None:
-        if self._exchanges.pop(exchange.curl, None) is not None:
-            self._multi.remove_handle(exchange.curl)
-            exchange.curl.close()
+    def abandon(self, transfer: Transfer) -> None:
+        """Break a request off; nobody is told how it ended."""
+        if transfer in self._under_way:
+            self._under_way.remove(transfer)
+            self._multi.remove_handle(transfer)
+            transfer.close()
 
     def _on_ready(self) -> None:
         # Edge-triggered: reading the events re-arms the set. What is ready does not matter, `perform` looks itself.
@@ -193,26 +178,28 @@ class OutboundClient:
         self._soon = False
         if self._closed:
             return
-        exchanges = self._exchanges
-        multi = self._multi
+        multi, under_way = self._multi, self._under_way
         multi.perform()
         waiting = 1
         while waiting:
             waiting, finished, failed = multi.info_read(COMPLETIONS_PER_READ)
-            for curl in finished:
-                multi.remove_handle(curl)
-                exchanges.pop(curl).finish(None)
-            for curl, code, text in failed:
-                multi.remove_handle(curl)
-                exchange = exchanges.pop(curl)
-                exchange.finish(exchange.failure(code, text))
+            for transfer in finished:
+                multi.remove_handle(transfer)
+                under_way.remove(transfer)
+                transfer.finish(None)
+            for transfer, code, text in failed:
+                multi.remove_handle(transfer)
+                under_way.remove(transfer)
+                transfer.finish(transfer.failure(code, text))
+        for lane in self._lanes:
+            lane.report()
         self._arm()
 
     def _arm(self) -> None:
         if self._soon or self._closed or self._loop is None:
             return
         delay = IDLE_TICK
-        if self._exchanges:
+        if self._under_way:
             wanted = self._multi.timeout()
             if wanted == 0:
                 self._soon = True
@@ -222,11 +209,11 @@ class OutboundClient:
                 delay = min(IDLE_TICK, wanted / 1000)
         now = self._loop.time()
         if self._timer is not None:
-            if self._exchanges and now < self._timer_at <= now + delay:
+            if self._under_way and now < self._timer_at <= now + delay:
                 return  # it fires early enough, and re-arming it each turn costs more than an early turn
             self._timer.cancel()
             self._timer = None
-        if self._exchanges:
+        if self._under_way:
             self._timer_at = now + delay
             self._timer = self._loop.call_at(self._timer_at, self._turn)
 
@@ -237,3 +224,49 @@ class OutboundClient:
         except OSError:
             return int(pycurl.SOCKOPT_ERROR)
         return int(pycurl.SOCKOPT_OK)
+
+
+class Lane:
+    """Posts that share a time-out, a bound on their answers, and who is told how they ended."""
+
+    def __init__(self, client: OutboundClient, setup: Setup, timeout: float, max_bytes: int, done: PostsDone) -> None:
+        self._client = client
+        self._setup = setup
+        self._timeout = timeout
+        self._max_bytes = max_bytes
+        self._done = done
+        self._idle: list[Post] = []
+        self._outcomes: list[PostOutcome] = []
+
+    def post(self, url: str, headers: Sequence[bytes], body: bytes, tag: object) -> Post:
+        """Post `body`; `headers` are whole lines. Its outcome, with `tag`, is reported exactly once.
+
+        Raises `OutboundError` at once, and reports nothing, when the request cannot be made. What is returned is good
+        for `cut` until the outcome was reported.
+        """
+        self._client.admit(url)
+        idle = self._idle
+        post = idle.pop() if idle else Post(self._setup, self._timeout, self._max_bytes, idle, self._outcomes)
+        try:
+            post.prepare(url, headers, body, tag)
+        except (pycurl.error, ValueError, TypeError) as error:
+            post.close()
+            raise OutboundError(f"the request could not be made: {error}") from error
+        self._client.start(post)
+        return post
+
+    def cut(self, post: Post) -> None:
+        """Break a request off; its outcome is not reported."""
+        self._client.abandon(post)
+
+    def report(self) -> None:
+        """Called by the client when libcurl had its turn."""
+        if self._outcomes:
+            outcomes = self._outcomes[:]
+            self._outcomes.clear()
+            self._done(outcomes)
+
+    def close(self) -> None:
+        for post in self._idle:
+            post.close()
+        self._idle.clear()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from push_hub.delivery import MIGRATIONS as DELIVERY_TABLES
 from push_hub.delivery import DeliveryConfig, QueueLimits
 from push_hub.delivery.breaker import BreakerConfig
 from push_hub.delivery.schedule import RetrySchedule
@@ -53,7 +54,7 @@ def _subscription(row: tuple[Any, ...]) -> Subscription:
 
 
 def open_database(path: Path) -> Database:
-    return Database.open(path / "hub.db", MIGRATIONS)
+    return Database.open(path / "hub.db", [*MIGRATIONS, *DELIVERY_TABLES])
 
 
 def subscribe(

@@ -29,7 +29,7 @@ LINK = '<http://hub.example/>; rel="hub", <http://publisher.example/self>; rel="
 
 
 async def finished(delivery: Delivery) -> None:
-    await until(lambda: delivery.backlog == 0 and not delivery._queue.batch and not delivery._saving)
+    await until(lambda: delivery.backlog == 0 and delivery._saver.is_idle)
 
 
 async def test_every_subscriber_gets_the_exact_body_type_links_and_its_own_signature(tmp_path: Path) -> None:
