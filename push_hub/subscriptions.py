@@ -105,11 +105,13 @@ class Subscriptions:
 
     def page(self, topic: str, after_id: int, limit: int, now: float) -> Sequence[Subscription]:
         rows = self._database.read(
-            f"SELECT {_COLUMNS} FROM subscriptions INDEXED BY subscriptions_by_topic "  # noqa: S608 - own constants
+            "SELECT id, callback, secret, signature, dialect, lease_until "
+            "FROM subscriptions INDEXED BY subscriptions_by_topic "
             "WHERE topic = ? AND id > ? AND lease_until > ? ORDER BY id LIMIT ?",
             (topic, after_id, now, limit),
         )
-        return [_subscription(row) for row in rows]
+        methods, dialects = _METHODS, _DIALECTS
+        return [Subscription(a, topic, b, c, methods[d], dialects[e], f) for a, b, c, d, e, f in rows]
 
     def get(self, subscription_id: int, now: float) -> Subscription | None:
         rows = self._database.read(

@@ -17,6 +17,7 @@ _HASHES: dict[str, Callable[[bytes], Any]] = {
     SignatureMethod.SHA384.value: hashlib.sha384,
     SignatureMethod.SHA512.value: hashlib.sha512,
 }
+EXPECT_FROM = 1 << 20  # from here on libcurl would ask before it sends a body
 SIGNATURE_FIELD = "X-Hub-Signature: "
 SECRETS_REMEMBERED = 16_384
 
@@ -68,9 +69,9 @@ class Parcel:
         self._base = [
             header_line("Content-Type", publication.content.content_type),
             header_line("Link", f'<{hub_url}>; rel="hub", <{publication.self_url}>; rel="self"'),
-            b"Expect:",  # no waiting for a 100 before the body
-            b"Accept:",
         ]
+        if self.size >= EXPECT_FROM:
+            self._base.append(b"Expect:")  # no waiting for a 100 before the body
 
     @property
     def size(self) -> int:
@@ -81,6 +82,7 @@ class Parcel:
         body = self.body
         if self.changes is not None and subscription.dialect in self._changes_for:
             body = self.changes
-        if not subscription.secret:
+        secret = subscription.secret
+        if not secret:
             return self._base, body
-        return [*self._base, signature_line(subscription.secret, subscription.signature, body)], body
+        return [*self._base, signature_line(secret, subscription.signature, body)], body

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 
 import pycurl
 
-from push_hub.outbound.addresses import MAX_URL_LENGTH, UNSAFE, AddressPolicy
+from push_hub.outbound.addresses import AddressPolicy
 from push_hub.outbound.errors import ClientBusyError, ClientClosedError, OutboundError, UrlRefusedError
 from push_hub.outbound.transfer import Exchange, Post, Setup, Transfer, header_line
 from push_hub.outbound.values import (
@@ -47,7 +47,7 @@ __all__ = [
 
 IDLE_TICK = 0.025
 EVENTS_PER_WAKE = 512
-MAX_KNOWN_ORIGINS = 10_000
+MAX_KNOWN_URLS = 65_536
 COMPLETIONS_PER_READ = 256
 SOCKET_EVENTS = select.EPOLLIN | select.EPOLLOUT | select.EPOLLET | select.EPOLLRDHUP
 
@@ -58,22 +58,22 @@ class OutboundClient:
     def __init__(self, config: ClientConfig | None = None) -> None:
         self._config = config or ClientConfig()
         self.counts = ClientCounts()
-        self._multi = pycurl.CurlMulti()
-        self._multi.setopt(pycurl.M_MAXCONNECTS, self._config.kept_connections)
+        self.multi = pycurl.CurlMulti()
+        self.multi.setopt(pycurl.M_MAXCONNECTS, self._config.kept_connections)
         self._epoll = select.epoll()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
-        self._known_origins: set[str] = set()
-        self._soon = False
-        self._closed = False
-        self._under_way: set[Transfer] = set()
+        self.known_urls: set[str] = set()
+        self.turn_is_due = False
+        self.is_closed = False
+        self.transfers: set[Transfer] = set()
         self._lanes: list[Lane] = []
         self._setup = Setup(self._config, self.counts, self._watch)
 
     @property
     def under_way(self) -> int:
-        return len(self._under_way)
+        return len(self.transfers)
 
     @property
     def policy(self) -> AddressPolicy:
@@ -113,107 +113,109 @@ class OutboundClient:
 
     async def close(self) -> None:
         """Cut what is under way (each ends with `ClientClosedError`) and let go of all connections."""
-        if self._closed:
+        if self.is_closed:
             return
-        self._closed = True
+        self.is_closed = True
         if self._timer is not None:
             self._timer.cancel()
         if self._loop is not None:
             self._loop.remove_reader(self._epoll.fileno())
-        for transfer in self._under_way:
-            self._multi.remove_handle(transfer)
+        for transfer in self.transfers:
+            self.multi.remove_handle(transfer)
             transfer.finish(ClientClosedError("the hub is stopping"))
-        self._under_way.clear()
+        self.transfers.clear()
         for lane in self._lanes:
             lane.report()
             lane.close()
-        self._multi.close()
+        self.multi.close()
         self._epoll.close()
 
     def admit(self, url: str) -> None:
         """Raises `OutboundError` when this URL may not be asked, or nothing may now."""
-        if self._closed:
+        if self.is_closed:
             raise ClientClosedError("the hub is stopping")
-        if len(self._under_way) >= self._config.max_under_way:
+        if len(self.transfers) >= self._config.max_under_way:
             self.counts.refused_busy += 1
             raise ClientBusyError(f"{self._config.max_under_way} requests are under way already")
-        # All that depends on the scheme, host and port is known from the last URL that began the same way.
-        origin = url[: url.find("/", len("https://"))]
-        if origin in self._known_origins and len(url) <= MAX_URL_LENGTH and url.isascii() and not UNSAFE.search(url):
+        if url in self.known_urls:
             return
         refusal = self._config.policy.url_refusal(url)
         if refusal is not None:
             self.counts.refused_urls += 1
             raise UrlRefusedError(refusal)
-        if "/" in url[len("https://") :]:
-            if len(self._known_origins) >= MAX_KNOWN_ORIGINS:
-                self._known_origins.clear()
-            self._known_origins.add(origin)
+        # The same callbacks come back with every publication, and what is refused for its text alone never changes.
+        if len(self.known_urls) >= MAX_KNOWN_URLS:
+            self.known_urls.clear()
+        self.known_urls.add(url)
 
     def start(self, transfer: Transfer) -> None:
+        self.transfers.add(transfer)
+        self.multi.add_handle(transfer)
+        if not self.turn_is_due:
+            self.turn_soon()
+
+    def turn_soon(self) -> None:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._loop.add_reader(self._epoll.fileno(), self._on_ready)
-        self.counts.sent += 1
-        self._under_way.add(transfer)
-        self._multi.add_handle(transfer)
-        if not self._soon:
-            self._soon = True
-            self._loop.call_soon(self._turn)
+        self.turn_is_due = True
+        self._loop.call_soon(self._turn)
 
     def abandon(self, transfer: Transfer) -> None:
         """Break a request off; nobody is told how it ended."""
-        if transfer in self._under_way:
-            self._under_way.remove(transfer)
-            self._multi.remove_handle(transfer)
+        if transfer in self.transfers:
+            self.transfers.remove(transfer)
+            self.multi.remove_handle(transfer)
             transfer.close()
 
     def _on_ready(self) -> None:
-        # Edge-triggered: reading the events re-arms the set. What is ready does not matter, `perform` looks itself.
-        self._epoll.poll(0, EVENTS_PER_WAKE)
-        self._turn()
+        if not self.turn_is_due:
+            self._turn()
 
     def _turn(self) -> None:
         """Let libcurl work, hand out what is finished, and arm the timer for its next turn."""
-        self._soon = False
-        if self._closed:
+        self.turn_is_due = False
+        if self.is_closed:
             return
-        multi, under_way = self._multi, self._under_way
+        # Edge-triggered: reading the events re-arms the set. What is ready does not matter, `perform` looks itself;
+        # but events left unread would cause a turn for answers that this one has taken.
+        self._epoll.poll(0, EVENTS_PER_WAKE)
+        multi, transfers = self.multi, self.transfers
         multi.perform()
         waiting = 1
         while waiting:
             waiting, finished, failed = multi.info_read(COMPLETIONS_PER_READ)
             for transfer in finished:
                 multi.remove_handle(transfer)
-                under_way.remove(transfer)
+                transfers.remove(transfer)
                 transfer.finish(None)
             for transfer, code, text in failed:
                 multi.remove_handle(transfer)
-                under_way.remove(transfer)
+                transfers.remove(transfer)
                 transfer.finish(transfer.failure(code, text))
         for lane in self._lanes:
             lane.report()
         self._arm()
 
     def _arm(self) -> None:
-        if self._soon or self._closed or self._loop is None:
+        if self.turn_is_due or self.is_closed or self._loop is None:
             return
         delay = IDLE_TICK
-        if self._under_way:
-            wanted = self._multi.timeout()
+        if self.transfers:
+            wanted = self.multi.timeout()
             if wanted == 0:
-                self._soon = True
+                self.turn_is_due = True
                 self._loop.call_soon(self._turn)
                 return
             if wanted > 0:
                 delay = min(IDLE_TICK, wanted / 1000)
         now = self._loop.time()
         if self._timer is not None:
-            if self._under_way and now < self._timer_at <= now + delay:
+            if self.transfers and now < self._timer_at <= now + delay:
                 return  # it fires early enough, and re-arming it each turn costs more than an early turn
             self._timer.cancel()
             self._timer = None
-        if self._under_way:
+        if self.transfers:
             self._timer_at = now + delay
             self._timer = self._loop.call_at(self._timer_at, self._turn)
 
@@ -235,6 +237,7 @@ class Lane:
         self._timeout = timeout
         self._max_bytes = max_bytes
         self._done = done
+        self._most_under_way = setup.config.max_under_way
         self._idle: list[Post] = []
         self._outcomes: list[PostOutcome] = []
 
@@ -244,15 +247,27 @@ class Lane:
         Raises `OutboundError` at once, and reports nothing, when the request cannot be made. What is returned is good
         for `cut` until the outcome was reported.
         """
-        self._client.admit(url)
+        # The client's `admit` and `start` are written out here: this is every delivery.
+        client = self._client
+        transfers = client.transfers
+        if url not in client.known_urls or len(transfers) >= self._most_under_way or client.is_closed:
+            client.admit(url)
         idle = self._idle
         post = idle.pop() if idle else Post(self._setup, self._timeout, self._max_bytes, idle, self._outcomes)
         try:
-            post.prepare(url, headers, body, tag)
+            post.setopt(_URL, url)
+            post.setopt(_HTTPHEADER, headers)
+            if body is not post.body:
+                post.setopt(_POSTFIELDS, body)
+                post.body = body
         except (pycurl.error, ValueError, TypeError) as error:
             post.close()
             raise OutboundError(f"the request could not be made: {error}") from error
-        self._client.start(post)
+        post.tag = tag
+        transfers.add(post)
+        client.multi.add_handle(post)
+        if not client.turn_is_due:
+            client.turn_soon()
         return post
 
     def cut(self, post: Post) -> None:
@@ -270,3 +285,7 @@ class Lane:
         for post in self._idle:
             post.close()
         self._idle.clear()
+
+
+# Looked up once: these are used for every delivery.
+_URL, _HTTPHEADER, _POSTFIELDS = pycurl.URL, pycurl.HTTPHEADER, pycurl.POSTFIELDS

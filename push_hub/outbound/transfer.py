@@ -8,7 +8,7 @@ import asyncio
 import re
 import socket
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -123,7 +123,7 @@ class Transfer(pycurl.Curl):  # type: ignore[misc]  # pycurl ships no types
 
 
 class Post(Transfer):
-    """A handle that posts, and of the answer keeps the status only. Reused without being reset.
+    """A handle that posts, and of the answer keeps the status only. Reused without being reset: see `Lane.post`.
 
     What it ends with goes into `outcomes`, and the handle back to `idle`; both are its lane's.
     """
@@ -141,15 +141,6 @@ class Post(Transfer):
         self.tag: object = None
         self.idle = idle
         self.outcomes = outcomes
-
-    def prepare(self, url: str, headers: Sequence[bytes], body: bytes, tag: object) -> None:
-        option = self.setopt
-        option(_URL, url)
-        option(_HTTPHEADER, headers)
-        if body is not self.body:
-            option(_POSTFIELDS, body)
-            self.body = body
-        self.tag = tag
 
     def finish(self, error: OutboundError | None) -> None:
         status = retry_after = 0
@@ -252,7 +243,6 @@ _AUTHORITY_FILES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca
 _UNSAFE_NAME = re.compile(r"[^!#$%&'*+.^_`|~0-9A-Za-z-]")
 _UNSAFE_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 # Looked up once: these are used for every delivery.
-_URL, _HTTPHEADER, _POSTFIELDS = pycurl.URL, pycurl.HTTPHEADER, pycurl.POSTFIELDS
 _RESPONSE_CODE, _RETRY_AFTER = pycurl.RESPONSE_CODE, pycurl.RETRY_AFTER
 _FIRST_NOT_SUCCESS = 300
 _FAILURES = {

@@ -62,7 +62,6 @@ class ClientConfig:
 class ClientCounts:
     """What the client's bounds and guard did since it was made."""
 
-    sent: int = 0
     connections: int = 0
     refused_addresses: int = 0
     refused_urls: int = 0

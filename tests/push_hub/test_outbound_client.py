@@ -200,7 +200,7 @@ async def test_forbidden_urls_are_refused_on_both_ways_in(client: OutboundClient
             await get(client, url)
         with pytest.raises(UrlRefusedError):
             client.lane(1.0, 10, lambda _: None).post(url, [], b"", None)
-    assert client.counts.sent == 0
+    assert (client.under_way, client.counts.connections) == (0, 0)
 
 
 def certificate(folder: Path) -> Path:
