@@ -24,7 +24,7 @@ import pycurl
 
 from push_hub.outbound.addresses import AddressPolicy
 from push_hub.outbound.errors import ClientBusyError, ClientClosedError, OutboundError, UrlRefusedError
-from push_hub.outbound.transfer import Exchange, Post, Setup, Transfer, header_line
+from push_hub.outbound.transfer import Curl, Exchange, Post, Setup, Transfer, header_line
 from push_hub.outbound.values import (
     ClientConfig,
     ClientCounts,
@@ -67,7 +67,7 @@ class OutboundClient:
         self.known_urls: set[str] = set()
         self.turn_is_due = False
         self.is_closed = False
-        self.transfers: set[Transfer] = set()
+        self.transfers: dict[Curl, Transfer] = {}
         self._lanes: list[Lane] = []
         self._setup = Setup(self._config, self.counts, self._watch)
 
@@ -120,8 +120,8 @@ class OutboundClient:
             self._timer.cancel()
         if self._loop is not None:
             self._loop.remove_reader(self._epoll.fileno())
-        for transfer in self.transfers:
-            self.multi.remove_handle(transfer)
+        for curl, transfer in self.transfers.items():
+            self.multi.remove_handle(curl)
             transfer.finish(ClientClosedError("the hub is stopping"))
         self.transfers.clear()
         for lane in self._lanes:
@@ -149,8 +149,8 @@ class OutboundClient:
         self.known_urls.add(url)
 
     def start(self, transfer: Transfer) -> None:
-        self.transfers.add(transfer)
-        self.multi.add_handle(transfer)
+        self.transfers[transfer.curl] = transfer
+        self.multi.add_handle(transfer.curl)
         if not self.turn_is_due:
             self.turn_soon()
 
@@ -163,9 +163,8 @@ class OutboundClient:
 
     def abandon(self, transfer: Transfer) -> None:
         """Break a request off; nobody is told how it ended."""
-        if transfer in self.transfers:
-            self.transfers.remove(transfer)
-            self.multi.remove_handle(transfer)
+        if self.transfers.pop(transfer.curl, None) is not None:
+            self.multi.remove_handle(transfer.curl)
             transfer.close()
 
     def _on_ready(self) -> None:
@@ -185,13 +184,12 @@ class OutboundClient:
         waiting = 1
         while waiting:
             waiting, finished, failed = multi.info_read(COMPLETIONS_PER_READ)
-            for transfer in finished:
-                multi.remove_handle(transfer)
-                transfers.remove(transfer)
-                transfer.finish(None)
-            for transfer, code, text in failed:
-                multi.remove_handle(transfer)
-                transfers.remove(transfer)
+            for curl in finished:
+                multi.remove_handle(curl)
+                transfers.pop(curl).finish(None)
+            for curl, code, text in failed:
+                multi.remove_handle(curl)
+                transfer = transfers.pop(curl)
                 transfer.finish(transfer.failure(code, text))
         for lane in self._lanes:
             lane.report()
@@ -264,8 +262,8 @@ class Lane:
             post.close()
             raise OutboundError(f"the request could not be made: {error}") from error
         post.tag = tag
-        transfers.add(post)
-        client.multi.add_handle(post)
+        transfers[post.curl] = post
+        client.multi.add_handle(post.curl)
         if not client.turn_is_due:
             client.turn_soon()
         return post

@@ -1,7 +1,6 @@
 """One libcurl handle and what it is set to: the guard, the bounds, and how its end is told.
 
-`Post` is the light kind, reused for delivery after delivery; `Exchange` keeps a whole answer and is used once. Both
-are libcurl handles themselves, not objects that hold one: what libcurl hands back needs no look-up.
+`Post` is the light kind, reused for delivery after delivery; `Exchange` keeps a whole answer and is used once.
 """
 
 import asyncio
@@ -28,6 +27,10 @@ MAX_HEADER_BYTES = 64 * 1024
 CONNECT_TIMEOUT_MS = 10_000
 
 
+# An opaque handle: pycurl ships no types.
+Curl = Any
+
+
 @dataclass(frozen=True, slots=True)
 class Setup:
     """What all handles of one client share."""
@@ -44,13 +47,15 @@ class _Handed(socket.socket):
         self.close()
 
 
-class Transfer(pycurl.Curl):  # type: ignore[misc]  # pycurl ships no types
-    """A handle with the options that every use of it shares."""
+class Transfer:
+    """A handle with the options that every use of it shares. `setopt` and `getinfo` are the handle's own."""
 
-    __slots__ = ("max_bytes", "received", "refused", "setup", "timeout", "too_large")
+    __slots__ = ("curl", "getinfo", "max_bytes", "received", "refused", "setopt", "setup", "timeout", "too_large")
 
     def __init__(self, setup: Setup) -> None:
-        super().__init__()
+        self.curl: Curl = pycurl.Curl()
+        self.setopt = self.curl.setopt
+        self.getinfo = self.curl.getinfo
         self.setup = setup
         self.received = 0
         self.max_bytes = 0
@@ -62,6 +67,9 @@ class Transfer(pycurl.Curl):  # type: ignore[misc]  # pycurl ships no types
     def finish(self, error: OutboundError | None) -> None:
         """libcurl is done with the handle, and it was taken out."""
         raise NotImplementedError
+
+    def close(self) -> None:
+        self.curl.close()
 
     def set_common_options(self) -> None:
         option = self.setopt
