@@ -58,6 +58,14 @@ class FanoutFinished:
 
 
 @dataclass(frozen=True, slots=True)
+class OutcomesSaved:
+    """What became of some deliveries is on disk. `deliveries`: how many a crash cannot repeat any more."""
+
+    deliveries: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class StoreFailed:
     """A batch could not be written; it is tried again, and deliveries wait meanwhile."""
 
@@ -72,6 +80,7 @@ DeliveryEvent = (
     | DeliveryFailed
     | SubscriptionGone
     | FanoutFinished
+    | OutcomesSaved
     | StoreFailed
 )
 Observer = Callable[[DeliveryEvent], None]

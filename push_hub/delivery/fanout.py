@@ -25,6 +25,7 @@ from push_hub.delivery.events import (
     DeliveryFailed,
     FanoutFinished,
     Observer,
+    OutcomesSaved,
     PublicationAccepted,
     PublicationRefused,
     StoreFailed,
@@ -163,6 +164,10 @@ class Delivery:
         self._running = True
         self._schedule()
         self._trim_timer = self._loop.call_later(TRIM_EVERY, self._trim)
+
+    def wake(self) -> None:
+        """Look now for what is due: for whoever set the clock forward."""
+        self._schedule()
 
     async def stop(self) -> None:
         """Send nothing new, give what is under way a moment, and write down what is known."""
@@ -316,8 +321,10 @@ class Delivery:
         if batch.is_pressing:
             self._scan.soon()
         if self._observer is not None:
+            now = self._clock()
             for publication in batch.finished:
-                self._tell(FanoutFinished(publication, self._clock()))
+                self._tell(FanoutFinished(publication, now))
+            self._tell(OutcomesSaved(batch.released, now))
         self._schedule()
 
     def _save_failed(self, reason: str) -> None:

@@ -87,7 +87,9 @@ def read_history(database: Database, subscription: int, topic: str, limit: int) 
         "SELECT id FROM publications WHERE topic = ? ORDER BY id DESC LIMIT ?", (topic, limit)
     ):
         entries += _first_try(database, subscription, publication)
-    entries.sort(key=lambda entry: entry.at)
+    # Pages that were saved together have the same time. Rows come newest first: turned round, the sort keeps them so.
+    entries.reverse()
+    entries.sort(key=lambda entry: (entry.at, entry.publication))
     return entries[-limit:]
 
 
