@@ -67,7 +67,7 @@ class OutcomesSaved:
 
 @dataclass(frozen=True, slots=True)
 class StoreFailed:
-    """A batch could not be written; it is tried again, and deliveries wait meanwhile."""
+    """The store could not be written or read; it is tried again, and deliveries wait meanwhile."""
 
     reason: str
     at: float

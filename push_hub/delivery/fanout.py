@@ -49,6 +49,7 @@ FIRST_SERVER_ERROR = 500
 ANSWER_LIMIT = 64 * 1024
 TRIM_EVERY = 60.0
 STOP_GRACE = 2.0
+READ_RETRY = 1.0
 LONGEST_SLEEP = 60.0
 
 
@@ -197,8 +198,18 @@ class Delivery:
         if not self._running:
             self._settle_down()
             return
-        queue = self._queue
         now = self._clock()
+        try:
+            self._go_round(now)
+        except StorageError as error:
+            # What is in the queue stays there; the store may be able to read again in a moment.
+            self._save_failed(str(error))
+            if self._loop is not None:
+                self._loop.call_later(READ_RETRY, self._schedule)
+        self._arm(now)
+
+    def _go_round(self, now: float) -> None:
+        queue = self._queue
         due = queue.next_tick()
         if due is not None and due <= now:
             self._cut_slow(queue.tick(now))
@@ -208,7 +219,6 @@ class Delivery:
             self._load_page(walk, now)
             self._send(queue.take(now), now)
         self._saver.flush()
-        self._arm(now)
 
     def _arm(self, now: float) -> None:
         if self._loop is None:
@@ -222,15 +232,24 @@ class Delivery:
                 return
             self._timer.cancel()
         self._timer_at = at
-        self._timer = self._loop.call_at(at, self._schedule)
+        self._timer = self._loop.call_at(at, self._on_timer)
+
+    def _on_timer(self) -> None:
+        # Forgotten at once: a loop that fires a little early must not make it look as if it were still to come.
+        self._timer = None
+        self._schedule()
 
     def _load_page(self, walk: Walk, now: float) -> None:
-        if walk.parcel is None:
-            walk.parcel = self._parcels.get(walk.publication)
+        try:
             if walk.parcel is None:
-                self._queue.drop_walk(walk)
-                return
-        page = self._subscribers.page(walk.topic, walk.position, self._config.limits.page, now)
+                walk.parcel = self._parcels.get(walk.publication)
+                if walk.parcel is None:
+                    self._queue.drop_walk(walk)
+                    return
+            page = self._subscribers.page(walk.topic, walk.position, self._config.limits.page, now)
+        except StorageError:
+            self._queue.give_back(walk)
+            raise
         self._queue.add_page(walk, page, now)
 
     # Sending

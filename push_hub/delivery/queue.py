@@ -28,7 +28,7 @@ from push_hub.model import Subscription
 
 PARKED_NET = 60.0  # a parked row is due after this, should its place in memory be lost
 CLAIM_MARGIN = 5.0
-BATCHES_PER_CHUNK = 4
+BATCHES_PER_CHUNK = 2
 
 
 @dataclass(slots=True)
@@ -83,10 +83,14 @@ class DeliveryQueue:
         self._turns.add(Walk(publication, topic, position))
 
     def wants_page(self) -> Walk | None:
-        """Whose turn it is to load a page, if there is room for one. Follow up with `add_page` or `drop_walk`."""
+        """Whose turn it is to load a page, if there is room. Follow up with `add_page`, `drop_walk` or `give_back`."""
         if self.reserved + self._limits.page > self._limits.chunk:
             return None
         return self._turns.next()
+
+    def give_back(self, walk: Walk) -> None:
+        """Its page could not be read now."""
+        self._turns.again(walk)
 
     def drop_walk(self, walk: Walk) -> None:
         """Its publication is not there any more."""

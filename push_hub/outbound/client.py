@@ -167,6 +167,12 @@ class OutboundClient:
             self.multi.remove_handle(transfer.curl)
             transfer.close()
 
+    def _on_timer(self) -> None:
+        # Forgotten at once: a loop that fires a little early must not make it look as if it were still to come.
+        self._timer = None
+        if not self.turn_is_due:
+            self._turn()
+
     def _on_ready(self) -> None:
         if not self.turn_is_due:
             self._turn()
@@ -215,7 +221,7 @@ class OutboundClient:
             self._timer = None
         if self.transfers:
             self._timer_at = now + delay
-            self._timer = self._loop.call_at(self._timer_at, self._turn)
+            self._timer = self._loop.call_at(self._timer_at, self._on_timer)
 
     def _watch(self, descriptor: int, _purpose: int) -> int:
         """libcurl has a new socket. The kernel takes it out of the set when libcurl closes it."""

@@ -1,22 +1,34 @@
 """When callbacks fail: retries, Retry-After, the breaker, giving up, leaving, and being too slow."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from push_hub.delivery import saver
+from push_hub.delivery import fanout, saver
 from push_hub.delivery.batch import Batch
 from push_hub.delivery.breaker import BreakerConfig
 from push_hub.delivery.events import Delivered, DeliveryFailed, OutcomesSaved, StoreFailed, SubscriptionGone
 from push_hub.delivery.log import PublicationLog
 from push_hub.delivery.schedule import RetrySchedule
+from push_hub.model import Subscription
 from storage import StorageError
-from tests.push_hub.delivery_support import OK, TOPIC, CallbackServer, quick_config, rig, status, subscribe
+from tests.push_hub.delivery_support import (
+    OK,
+    TOPIC,
+    CallbackServer,
+    TableSubscribers,
+    quick_config,
+    rig,
+    status,
+    subscribe,
+)
 
 
 def in_seconds() -> str:
@@ -203,3 +215,47 @@ async def test_outcomes_that_cannot_be_written_are_written_later(
         assert [event.reason for event in made.seen.of(StoreFailed)] == ["the disk is full"] * 2
         assert made.rows("fanouts") == 0
         assert sum(event.deliveries for event in made.seen.of(OutcomesSaved)) == len(server.requests) == 3
+
+
+async def test_subscribers_that_cannot_be_read_are_read_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fanout, "READ_RETRY", 0.0)
+    failures = [StorageError("the disk is gone")] * 2
+    page = TableSubscribers.page
+
+    def failing(table: TableSubscribers, topic: str, after_id: int, limit: int, now: float) -> Sequence[Subscription]:
+        if failures:
+            raise failures.pop()
+        return page(table, topic, after_id, limit, now)
+
+    monkeypatch.setattr(TableSubscribers, "page", failing)
+    async with rig(tmp_path) as made, CallbackServer() as server:
+        subscribe(made.database, [server.url(f"/{n}") for n in range(3)])
+        await made.delivery.start()
+        await made.finished(await made.publish(b"x"))
+        assert [event.reason for event in made.seen.of(StoreFailed)] == ["the disk is gone"] * 2
+        assert len(server.requests) == 3
+
+
+class EarlyLoop(asyncio.SelectorEventLoop):
+    """Fires timers a little before their time, as a loop that counts whole milliseconds does."""
+
+    def call_at(
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        return super().call_at(when - 0.002, callback, *args, context=context)
+
+
+def test_a_timer_that_fires_early_is_not_the_last_one(tmp_path: Path) -> None:
+    """Nothing but timers can tell that these callbacks are slow, and then that they time out."""
+
+    async def scenario() -> None:
+        config = replace(quick_config(slow_after=0.02, timeout=0.2), schedule=RetrySchedule(first=100.0))
+        async with rig(tmp_path, config) as made, CallbackServer(lambda *_: None) as silent:
+            subscribe(made.database, [silent.url(f"/{n}") for n in range(3)])
+            await made.delivery.start()
+            await made.finished(await made.publish(b"x"))
+            failed = await made.seen.count(DeliveryFailed, 3)
+            assert {event.reason for event in failed} == {"no complete answer within 0.2 seconds"}
+
+    with asyncio.Runner(loop_factory=EarlyLoop) as runner:
+        runner.run(scenario())
