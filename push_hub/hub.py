@@ -18,6 +18,7 @@ from aiohttp import web
 
 from push_hub.canary import MIGRATIONS as CANARY_TABLES
 from push_hub.canary import Canary, CanaryConfig, remove_traces
+from push_hub.delivery import MIGRATIONS as DELIVERY_TABLES
 from push_hub.delivery import ContentRefusedError, Delivery, DeliveryConfig, QueueLimits, Retention
 from push_hub.delivery import OverloadedError as DeliveryOverloadedError
 from push_hub.diagnostics import Diagnostics, DiagnosticsConfig
@@ -44,7 +45,7 @@ from push_hub.verifier import Verifier, VerifierConfig
 from storage import Database
 
 DATABASE_NAME = "hub.sqlite"
-TABLES = [*HUB_TABLES, *SUBSCRIPTION_TABLES, *INTAKE_TABLES, *HEALTH_TABLES, *CANARY_TABLES]
+TABLES = [*HUB_TABLES, *DELIVERY_TABLES, *SUBSCRIPTION_TABLES, *INTAKE_TABLES, *HEALTH_TABLES, *CANARY_TABLES]
 
 
 @dataclass(frozen=True, slots=True)

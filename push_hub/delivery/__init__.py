@@ -2,12 +2,14 @@
 
 from push_hub.delivery.config import DeliveryConfig, QueueLimits, Retention
 from push_hub.delivery.errors import ContentRefusedError, DeliveryError, OverloadedError
-from push_hub.delivery.fanout import Delivery, HistoryEntry
+from push_hub.delivery.fanout import Delivery
+from push_hub.delivery.history import MIGRATIONS, HistoryEntry
 from push_hub.delivery.log import OwedDelivery, StoredDeadLetter
 
 Overloaded = OverloadedError
 
 __all__ = [
+    "MIGRATIONS",
     "ContentRefusedError",
     "Delivery",
     "DeliveryConfig",

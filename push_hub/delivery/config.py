@@ -30,6 +30,8 @@ class Retention:
     bytes: int = 1 << 30
     age: float = 7 * DAY
     dead_letters: int = 100_000
+    history_pages: int = 20_000
+    history_tries: int = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,4 +46,3 @@ class DeliveryConfig:
     max_retries_stored: int = 2_000_000
     overload_retry_after: float = 5.0
     history: int = 16
-    history_subscriptions: int = 100_000

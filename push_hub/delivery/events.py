@@ -58,8 +58,16 @@ class FanoutFinished:
 
 
 @dataclass(frozen=True, slots=True)
+class OutcomesSaved:
+    """What became of some deliveries is on disk. `deliveries`: how many a crash cannot repeat any more."""
+
+    deliveries: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class StoreFailed:
-    """A batch could not be written; it is tried again, and deliveries wait meanwhile."""
+    """The store could not be written or read; it is tried again, and deliveries wait meanwhile."""
 
     reason: str
     at: float
@@ -72,6 +80,7 @@ DeliveryEvent = (
     | DeliveryFailed
     | SubscriptionGone
     | FanoutFinished
+    | OutcomesSaved
     | StoreFailed
 )
 Observer = Callable[[DeliveryEvent], None]

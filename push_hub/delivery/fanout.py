@@ -5,19 +5,18 @@
     publication = await delivery.accept(topic, self_url, content)      # on disk when this returns; sent afterwards
     await delivery.stop()
 
-All decisions are in `queue`; here pages are read, requests sent, batches written, and timers armed. One batch is
-written at a time: whatever happens while the disk is busy goes into the next one.
+All decisions are in `queue`. Here `_pump` goes round: rows that are due come back into the queue, what may be sent is
+sent, pages are read, and what must be on disk goes there. It runs when something was accepted, answered or saved, and
+when the next thing is due.
 """
 
 import asyncio
 import random
-from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
 
+from push_hub.delivery.batch import Batch
 from push_hub.delivery.config import DeliveryConfig
 from push_hub.delivery.errors import ContentRefusedError, OverloadedError
 from push_hub.delivery.events import (
@@ -26,16 +25,21 @@ from push_hub.delivery.events import (
     DeliveryFailed,
     FanoutFinished,
     Observer,
+    OutcomesSaved,
     PublicationAccepted,
     PublicationRefused,
     StoreFailed,
     SubscriptionGone,
 )
+from push_hub.delivery.history import HistoryEntry, read_history
 from push_hub.delivery.log import REMOVED_AT_ONCE, OwedDelivery, PublicationLog, StoredDeadLetter
-from push_hub.delivery.queue import Batch, DeliveryQueue, Job, Key, QueueCounts, Walk
-from push_hub.delivery.signing import Parcel
+from push_hub.delivery.parcels import Parcels
+from push_hub.delivery.queue import DeliveryQueue, QueueCounts
+from push_hub.delivery.retries import NEVER, RetryScan
+from push_hub.delivery.saver import Clock, Saver, call_on
+from push_hub.delivery.walks import Job, Walk
 from push_hub.model import Content, Publication, SubscriberSource, Subscription
-from push_hub.outbound.client import OutboundClient
+from push_hub.outbound.client import OutboundClient, PostOutcome
 from push_hub.outbound.errors import OutboundError, UrlRefusedError
 from storage import Database, StorageError
 
@@ -43,27 +47,10 @@ STATUS_GONE = 410
 STATUS_TOO_MANY = 429
 FIRST_SERVER_ERROR = 500
 ANSWER_LIMIT = 64 * 1024
-PARCEL_CACHE_BYTES = 64 << 20
-PARCEL_CACHE_ENTRIES = 1024
-SCAN_LIMIT = 256
-SCAN_PAUSE = 0.05
-SAVE_RETRY = 1.0
 TRIM_EVERY = 60.0
 STOP_GRACE = 2.0
-STOP_POLL = 0.01
+READ_RETRY = 1.0
 LONGEST_SLEEP = 60.0
-
-Clock = Callable[[], float]
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryEntry:
-    """One try. `reason` is None when it was delivered."""
-
-    publication: int
-    at: float
-    status: int
-    reason: str | None
 
 
 class Delivery:
@@ -79,28 +66,25 @@ class Delivery:
         gone: Callable[[Subscription], None] | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        self._log = PublicationLog(database)
+        self._database = database
         self._subscribers = subscribers
-        self._client = client
         self._config = config
         self._clock = clock
         self._observer = observer
         self._gone = gone
+        self._log = PublicationLog(database)
         self._queue = DeliveryQueue(config, rng or random.Random())  # noqa: S311 - jitter, not a secret
-        self._timeout_ms = round(config.limits.timeout * 1000)
+        self._parcels = Parcels(self._log, config.hub_url, config.changes_for)
+        self._scan = RetryScan(self._log, self._queue, subscribers, self._parcels)
+        self._saver = Saver(self._log, self._queue, clock, self._saved, self._save_failed)
+        self._lane = client.lane(config.limits.timeout, ANSWER_LIMIT, self._answered)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._running = False
+        self._quiet = asyncio.Event()
         self._pump_soon = False
-        self._saving = False
-        self._unsaved: Batch | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._trim_timer: asyncio.TimerHandle | None = None
-        self._scan_at = 0.0
-        self._scanned_at = 0.0
-        self._parcels: OrderedDict[int, Parcel] = OrderedDict()
-        self._parcel_bytes = 0
-        self._history: dict[int, deque[tuple[int, float, int, str | None]]] = {}
         self.observer_errors = 0
 
     # Publications
@@ -120,7 +104,7 @@ class Delivery:
             raise OverloadedError(self._config.overload_retry_after) from error
         loop = asyncio.get_running_loop()
         # Not after the await: a caller that goes away must not leave a stored publication lying.
-        stored.add_done_callback(lambda done: loop.call_soon_threadsafe(self._accepted, done, draft))
+        stored.add_done_callback(lambda done: call_on(loop, self._accepted, done, draft))
         publication = await asyncio.wrap_future(stored)
         return Publication(publication, topic, self_url, content, now)
 
@@ -143,9 +127,15 @@ class Delivery:
         """Fan-outs that are not finished."""
         return self._queue.walks
 
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is being sent or written. Rows may wait for their next try."""
+        return not (self._queue.walks or self._queue.in_flight or self._queue.slow) and self._saver.is_idle
+
     def history(self, subscription: int) -> list[HistoryEntry]:
-        """The last tries for a subscription since the start of this process, oldest first."""
-        return [HistoryEntry(*entry) for entry in self._history.get(subscription, ())]
+        """The last tries for a live subscription, oldest first, also those before a restart."""
+        found = self._subscribers.get(subscription, self._clock())
+        return read_history(self._database, subscription, found.topic if found else "", self._config.history)
 
     def owed(self, subscription: int, limit: int = 100) -> list[OwedDelivery]:
         """What a subscription has not been given yet, with the reason and the time of the next try."""
@@ -160,7 +150,7 @@ class Delivery:
         if key is None:
             return False
         self._queue.restore_pending([key])
-        self._scan_at = 0.0
+        self._scan.soon()
         self._schedule()
         return True
 
@@ -176,39 +166,27 @@ class Delivery:
         self._schedule()
         self._trim_timer = self._loop.call_later(TRIM_EVERY, self._trim)
 
+    def wake(self) -> None:
+        """Look now for what is due: for whoever set the clock forward."""
+        self._schedule()
+
     async def stop(self) -> None:
         """Send nothing new, give what is under way a moment, and write down what is known."""
         self._running = False
         for timer in (self._timer, self._trim_timer):
             if timer is not None:
                 timer.cancel()
-        grace = STOP_GRACE
-        while grace > 0 and (self._queue.in_flight or self._saving or self._queue.batch):
-            if not self._saving:
-                self._flush()
-            await asyncio.sleep(STOP_POLL)
-            grace -= STOP_POLL
+        self._settle_down()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_GRACE):
+                await self._quiet.wait()
 
-    # Inside
+    def _settle_down(self) -> None:
+        self._saver.flush(everything=True)
+        if not self._queue.in_flight and self._saver.is_idle:
+            self._quiet.set()
 
-    def _check(self, draft: Publication) -> None:
-        if any(character in draft.self_url for character in '<>"\r\n'):
-            raise ContentRefusedError("the topic's own URL has a character that a Link header cannot carry")
-        try:
-            Parcel(draft, self._config.hub_url, self._config.changes_for)
-        except ValueError as error:
-            raise ContentRefusedError(str(error)) from error
-
-    def _accepted(self, stored: "Future[int]", draft: Publication) -> None:
-        if stored.cancelled() or stored.exception() is not None:
-            return
-        publication = Publication(stored.result(), draft.topic, draft.self_url, draft.content, draft.accepted_at)
-        self._remember(Parcel(publication, self._config.hub_url, self._config.changes_for))
-        if self._running:  # otherwise `start` finds it on disk
-            self._queue.add_walk(publication.id, publication.topic, 0)
-            self._schedule()
-        size = len(publication.content.body)
-        self._tell(PublicationAccepted(publication.id, publication.topic, size, publication.accepted_at))
+    # Going round
 
     def _schedule(self) -> None:
         if not self._pump_soon and self._loop is not None:
@@ -216,190 +194,37 @@ class Delivery:
             self._loop.call_soon(self._pump)
 
     def _pump(self) -> None:
-        """Send what may be sent, write what must be written, and arm the timer for the next thing due."""
         self._pump_soon = False
         if not self._running:
+            self._settle_down()
             return
-        queue = self._queue
         now = self._clock()
+        try:
+            self._go_round(now)
+        except StorageError as error:
+            # What is in the queue stays there; the store may be able to read again in a moment.
+            self._save_failed(str(error))
+            if self._loop is not None:
+                self._loop.call_later(READ_RETRY, self._schedule)
+        self._arm(now)
+
+    def _go_round(self, now: float) -> None:
+        queue = self._queue
         due = queue.next_tick()
         if due is not None and due <= now:
             self._cut_slow(queue.tick(now))
-        if now >= self._scan_at and now - self._scanned_at >= SCAN_PAUSE:
-            self._scan(now)
-        for key in queue.unparked():
-            self._offer(key, now)
-        self._send_ready(now)
+        self._scan.run(now)
+        self._send(queue.take(now), now)
         while queue.ready < self._config.limits.in_flight and (walk := queue.wants_page()) is not None:
             self._load_page(walk, now)
-            self._send_ready(now)
-        self._flush()
-        self._arm(now)
-
-    def _send_ready(self, now: float) -> None:
-        take, send = self._queue.take, self._send
-        while (job := take(now)) is not None:
-            send(job, now)
-
-    def _load_page(self, walk: Walk, now: float) -> None:
-        if walk.parcel is None:
-            walk.parcel = self._parcel(walk.publication)
-            if walk.parcel is None:
-                self._queue.drop_walk(walk)
-                return
-        page = self._subscribers.page(walk.topic, walk.position, self._config.limits.page, now)
-        self._queue.add_page(walk, page, now)
-
-    def _send(self, job: Job, now: float) -> None:
-        subscription = job.subscription
-        if subscription.lease_until <= now:
-            self._queue.ended(job)
-            return
-        headers, body = job.parcel.for_subscriber(subscription)
-        try:
-            job.token = self._client.post(
-                subscription.callback, headers, body, self._timeout_ms, ANSWER_LIMIT, job, self._done
-            )
-        except OutboundError as error:
-            self._fail(job, 0, error.reason, 0.0, host_failed=False, final=isinstance(error, UrlRefusedError))
-
-    def _done(self, job: Any, status: int, retry_after: int, error: OutboundError | None) -> None:
-        if 200 <= status < 300:
-            self._queue.delivered(job)
-            now = self._clock()
-            self._note(job.subscription.id, (job.parcel.id, now, status, None))
-            if self._observer is not None:
-                self._tell(Delivered(job.parcel.id, job.subscription, status, job.attempts + 1, now))
-        elif status == STATUS_GONE:
-            self._end(job)
-        else:
-            reason = error.reason if error is not None else f"the callback answered {status}"
-            host_failed = status == 0 or status == STATUS_TOO_MANY or status >= FIRST_SERVER_ERROR
-            self._fail(job, status, reason, float(retry_after), host_failed=host_failed, final=False)
-        self._schedule()
-
-    def _end(self, job: Job) -> None:
-        now = self._clock()
-        self._queue.ended(job)
-        self._note(job.subscription.id, (job.parcel.id, now, STATUS_GONE, "the callback answered 410: it is gone"))
-        if self._gone is not None:
-            try:
-                self._gone(job.subscription)
-            except Exception:
-                self.observer_errors += 1
-        self._tell(SubscriptionGone(job.subscription, now))
-
-    def _fail(self, job: Job, status: int, reason: str, retry_after: float, *, host_failed: bool, final: bool) -> None:
-        now = self._clock()
-        self._note(job.subscription.id, (job.parcel.id, now, status, reason))
-        given_up = self._queue.failed(job, reason, now, retry_after=retry_after, host_failed=host_failed, final=final)
-        self._tell(DeliveryFailed(job.parcel.id, job.subscription, reason, job.attempts + 1, given_up, now))
-
-    def _cut_slow(self, jobs: list[Job]) -> None:
-        for job in jobs:
-            if job.token is not None:
-                self._client.cut(job.token)  # type: ignore[arg-type]  # the token is what `post` returned
-            reason = f"no answer within {self._config.limits.slow_after:g} seconds while too many others are slow"
-            self._fail(job, 0, reason, 0.0, host_failed=True, final=False)
-
-    # What is owed
-
-    def _scan(self, now: float) -> None:
-        room = min(self._queue.room_for_retries(), SCAN_LIMIT)
-        self._scanned_at = now
-        if not room:
-            self._scan_at = now + SCAN_PAUSE
-            return
-        limit = room + len(self._queue.active)
-        rows = self._log.due(now, limit)
-        for row in rows:
-            key = (row.subscription, row.publication)
-            if key in self._queue.active or not self._queue.is_first_owed(key):
-                continue
-            if room <= 0:
-                break
-            room -= 1
-            self._offer_row(key, row.attempts, now)
-        following = self._log.next_due(now)
-        self._scan_at = now + SCAN_PAUSE if len(rows) >= limit else (following or float("inf"))
-
-    def _offer(self, key: Key, now: float) -> None:
-        row = self._log.owed(key)
-        if row is not None and key not in self._queue.active and self._queue.is_first_owed(key):
-            self._offer_row(key, row.attempts, now)
-
-    def _offer_row(self, key: Key, attempts: int, now: float) -> None:
-        subscription = self._subscribers.get(key[0], now)
-        parcel = self._parcel(key[1])
-        if subscription is None or parcel is None:
-            self._queue.drop_row(key)
-        elif not self._queue.add_retry(subscription, parcel, attempts):
-            self._queue.put_off(key, attempts, now + 1.0, "waiting for room at its host")
-
-    def _parcel(self, publication: int) -> Parcel | None:
-        parcel = self._parcels.get(publication)
-        if parcel is None:
-            stored = self._log.get(publication)
-            if stored is None:
-                return None
-            parcel = Parcel(stored, self._config.hub_url, self._config.changes_for)
-            self._remember(parcel)
-        return parcel
-
-    def _remember(self, parcel: Parcel) -> None:
-        self._parcels[parcel.id] = parcel
-        self._parcel_bytes += parcel.size
-        while len(self._parcels) > 1 and (
-            self._parcel_bytes > PARCEL_CACHE_BYTES or len(self._parcels) > PARCEL_CACHE_ENTRIES
-        ):
-            _, oldest = self._parcels.popitem(last=False)
-            self._parcel_bytes -= oldest.size
-
-    # Disk and timers
-
-    def _flush(self) -> None:
-        if self._saving or (self._unsaved is None and not self._queue.batch):
-            return
-        batch = self._unsaved or self._queue.take_batch()
-        self._unsaved = batch
-        self._saving = True
-        loop = asyncio.get_running_loop()
-        try:
-            saved = self._log.save(batch, self._clock())
-        except StorageError as error:
-            self._save_failed(error)
-            return
-        saved.add_done_callback(lambda done: _call_on(loop, self._saved, batch, done))
-
-    def _saved(self, batch: Batch, done: "Future[None]") -> None:
-        error = done.exception()
-        if error is not None:
-            self._save_failed(error)
-            return
-        self._saving = False
-        self._unsaved = None
-        self._queue.saved(batch)
-        if batch.rows or batch.settled or batch.behind:
-            self._scan_at = 0.0
-        if self._observer is not None:
-            for publication in batch.finished:
-                self._tell(FanoutFinished(publication, self._clock()))
-        self._schedule()
-
-    def _save_failed(self, error: BaseException) -> None:
-        """The batch is kept and tried again; meanwhile deliveries stop when the window is full."""
-        self._tell(StoreFailed(str(error), self._clock()))
-        if self._loop is not None and self._running:
-            self._loop.call_later(SAVE_RETRY, self._save_again)
-
-    def _save_again(self) -> None:
-        self._saving = False
-        self._schedule()
+            self._send(queue.take(now), now)
+        self._saver.flush()
 
     def _arm(self, now: float) -> None:
         if self._loop is None:
             return
-        wanted = min(self._scan_at, self._queue.next_tick() or float("inf"))
+        tick = self._queue.next_tick()
+        wanted = min(self._scan.due_at, NEVER if tick is None else tick)
         delay = min(max(wanted - now, 0.001), LONGEST_SLEEP)
         at = self._loop.time() + delay
         if self._timer is not None:
@@ -407,7 +232,122 @@ class Delivery:
                 return
             self._timer.cancel()
         self._timer_at = at
-        self._timer = self._loop.call_at(at, self._schedule)
+        self._timer = self._loop.call_at(at, self._on_timer)
+
+    def _on_timer(self) -> None:
+        # Forgotten at once: a loop that fires a little early must not make it look as if it were still to come.
+        self._timer = None
+        self._schedule()
+
+    def _load_page(self, walk: Walk, now: float) -> None:
+        try:
+            if walk.parcel is None:
+                walk.parcel = self._parcels.get(walk.publication)
+                if walk.parcel is None:
+                    self._queue.drop_walk(walk)
+                    return
+            page = self._subscribers.page(walk.topic, walk.position, self._config.limits.page, now)
+        except StorageError:
+            self._queue.give_back(walk)
+            raise
+        self._queue.add_page(walk, page, now)
+
+    # Sending
+
+    def _send(self, jobs: list[Job], now: float) -> None:
+        post = self._lane.post
+        for job in jobs:
+            subscription = job.subscription
+            if subscription.lease_until <= now:
+                self._queue.ended(job, "its lease ended before its turn came", now)
+                continue
+            headers, body = job.parcel.for_subscriber(subscription)
+            try:
+                job.token = post(subscription.callback, headers, body, job)
+            except OutboundError as error:
+                self._fail(job, 0, error.reason, now, host_failed=False, final=isinstance(error, UrlRefusedError))
+
+    def _answered(self, outcomes: list[PostOutcome]) -> None:
+        now = self._clock()
+        delivered, observer = self._queue.delivered, self._observer
+        for job, status, retry_after, error in outcomes:
+            if 200 <= status < 300:
+                delivered(job, status, now)
+                if observer is not None:
+                    self._tell(Delivered(job.parcel.id, job.subscription, status, job.attempts + 1, now))
+            elif status == STATUS_GONE:
+                self._end(job, now)
+            else:
+                reason = error.reason if error is not None else f"the callback answered {status}"
+                host_failed = status == 0 or status == STATUS_TOO_MANY or status >= FIRST_SERVER_ERROR
+                self._fail(job, status, reason, now, retry_after=retry_after, host_failed=host_failed)
+        self._schedule()
+
+    def _end(self, job: Job, now: float) -> None:
+        self._queue.ended(job, "the callback answered 410: it is gone", now, status=STATUS_GONE)
+        if self._gone is not None:
+            try:
+                self._gone(job.subscription)
+            except Exception:
+                self.observer_errors += 1
+        self._tell(SubscriptionGone(job.subscription, now))
+
+    def _fail(
+        self,
+        job: Job,
+        status: int,
+        reason: str,
+        now: float,
+        *,
+        host_failed: bool,
+        retry_after: float = 0.0,
+        final: bool = False,
+    ) -> None:
+        given_up = self._queue.failed(
+            job, reason, now, retry_after=retry_after, host_failed=host_failed, final=final, status=status
+        )
+        self._tell(DeliveryFailed(job.parcel.id, job.subscription, reason, job.attempts + 1, given_up, now))
+
+    def _cut_slow(self, jobs: list[Job]) -> None:
+        for job in jobs:
+            if job.token is not None:
+                self._lane.cut(job.token)  # type: ignore[arg-type]  # the token is what `post` returned
+            reason = f"no answer within {self._config.limits.slow_after:g} seconds while too many others are slow"
+            self._fail(job, 0, reason, self._clock(), host_failed=True)
+
+    # The log
+
+    def _check(self, draft: Publication) -> None:
+        if any(character in draft.self_url for character in '<>"\r\n'):
+            raise ContentRefusedError("the topic's own URL has a character that a Link header cannot carry")
+        try:
+            self._parcels.make(draft)
+        except ValueError as error:
+            raise ContentRefusedError(str(error)) from error
+
+    def _accepted(self, stored: "Future[int]", draft: Publication) -> None:
+        if stored.cancelled() or stored.exception() is not None:
+            return
+        publication = Publication(stored.result(), draft.topic, draft.self_url, draft.content, draft.accepted_at)
+        self._parcels.remember(self._parcels.make(publication))
+        if self._running:  # otherwise `start` finds it on disk
+            self._queue.add_walk(publication.id, publication.topic, 0)
+            self._schedule()
+        size = len(publication.content.body)
+        self._tell(PublicationAccepted(publication.id, publication.topic, size, publication.accepted_at))
+
+    def _saved(self, batch: Batch) -> None:
+        if batch.is_pressing:
+            self._scan.soon()
+        if self._observer is not None:
+            now = self._clock()
+            for publication in batch.finished:
+                self._tell(FanoutFinished(publication, now))
+            self._tell(OutcomesSaved(batch.released, now))
+        self._schedule()
+
+    def _save_failed(self, reason: str) -> None:
+        self._tell(StoreFailed(reason, self._clock()))
 
     def _trim(self) -> None:
         if self._loop is None or not self._running:
@@ -415,7 +355,7 @@ class Delivery:
         loop = self._loop
         with suppress(StorageError):
             removed = self._log.trim(self._config.retention, self._clock())
-            removed.add_done_callback(lambda done: _call_on(loop, self._trimmed, done))
+            removed.add_done_callback(lambda done: call_on(loop, self._trimmed, done))
 
     def _trimmed(self, done: "Future[int]") -> None:
         if self._loop is None or not self._running:
@@ -423,23 +363,9 @@ class Delivery:
         more = done.exception() is None and done.result() >= REMOVED_AT_ONCE
         self._trim_timer = self._loop.call_later(0 if more else TRIM_EVERY, self._trim)
 
-    def _note(self, subscription: int, entry: tuple[int, float, int, str | None]) -> None:
-        entries = self._history.get(subscription)
-        if entries is None:
-            if len(self._history) >= self._config.history_subscriptions:
-                del self._history[next(iter(self._history))]
-            entries = self._history[subscription] = deque(maxlen=self._config.history)
-        entries.append(entry)
-
     def _tell(self, event: DeliveryEvent) -> None:
         if self._observer is not None:
             try:
                 self._observer(event)
             except Exception:
                 self.observer_errors += 1  # an observer's fault must not stop deliveries
-
-
-def _call_on(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: object) -> None:
-    """From the writer's thread to the loop; the loop may be closed by then."""
-    with suppress(RuntimeError):
-        loop.call_soon_threadsafe(function, *arguments)

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
+from push_hub.delivery.batch import FAR, Batch, Key
 from push_hub.delivery.config import Retention
-from push_hub.delivery.queue import FAR, Batch, Key
+from push_hub.delivery.history import save_history, trim_history
 from push_hub.model import Content, Publication
 from storage import Database, Row, Transaction
 
@@ -222,6 +223,7 @@ def _apply(tx: Transaction, batch: Batch, now: float) -> None:
             "UPDATE fanouts SET position = ? WHERE publication = ?",
             [(position, publication) for publication, position in batch.positions.items()],
         )
+    save_history(tx, batch, now)
     if batch.finished:
         tx.execute_many("DELETE FROM fanouts WHERE publication = ?", [(publication,) for publication in batch.finished])
 
@@ -240,6 +242,7 @@ def _insert_behind(tx: Transaction, keys: Sequence[Row], now: float, reason: str
 
 
 def _trim(tx: Transaction, retention: Retention, now: float) -> int:
+    trim_history(tx, retention)
     tx.execute(
         "DELETE FROM dead_letters WHERE id <= (SELECT id FROM dead_letters ORDER BY id DESC LIMIT 1 OFFSET ?)",
         (retention.dead_letters,),

@@ -1,8 +1,6 @@
 """Who is sent to next, and what must be written down: the core of the fan-out. No I/O, no clock.
 
 Rules of this file
-    A walk is the fan-out of one publication: pages of subscribers in id order. Walks of one topic go one after the
-    other; walks of different topics take turns, a page each.
     A delivery is reserved when its page is loaded and released when a batch that holds its outcome is saved. No more
     than `chunk` are reserved at a time: that is all a crash can repeat.
     Batches are saved in the order they were taken. A page's position is in a batch no earlier than the rows of its
@@ -10,135 +8,27 @@ Rules of this file
     A delivery that has no answer after `slow_after` is written down as a row and leaves its page; the answer, when it
     comes, settles the row. So a slow callback holds back neither its page nor the walk.
     A subscriber with a row on disk (or on its way there) gets later publications behind it, as rows: order is kept.
+
+What comes in, in this order: walks and pages of subscribers (`add_walk`, `wants_page`, `add_page`) and rows that are
+due (`add_retry`); then `take` says what to send; `delivered`, `ended`, `failed` and `tick` say what became of it; and
+`take_batch` and `saved` carry what must be on disk.
 """
 
 import random
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass
 
-from push_hub.delivery.breaker import Breaker
+from push_hub.delivery.batch import Batch, DeadLetter, Key, Row, Try
 from push_hub.delivery.config import DeliveryConfig, QueueLimits
+from push_hub.delivery.hosts import Host, Hosts, host_name
 from push_hub.delivery.signing import Parcel
+from push_hub.delivery.walks import DONE, SENT, WAITING, Job, Page, Turns, Walk
 from push_hub.model import Subscription
 
-Key = tuple[int, int]
-FAR = 1e15  # behind an earlier publication: not due until that one is settled
-PARKED_NET = 60.0
+PARKED_NET = 60.0  # a parked row is due after this, should its place in memory be lost
 CLAIM_MARGIN = 5.0
-
-
-class JobState(Enum):
-    READY = 0
-    WAITING = 1
-    SENT = 2
-    DONE = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A delivery that is still owed: what becomes a row of `retries`."""
-
-    subscription: int
-    publication: int
-    attempts: int
-    next_try_at: float
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    subscription: Subscription
-    publication: int
-    attempts: int
-    reason: str
-    died_at: float
-
-
-@dataclass(slots=True)
-class Batch:
-    """Changes that are written in one transaction, in the order of the fields."""
-
-    rows: list[Row] = field(default_factory=list)
-    settled: list[Key] = field(default_factory=list)
-    behind: list[Key] = field(default_factory=list)
-    dead: list[DeadLetter] = field(default_factory=list)
-    positions: dict[int, int] = field(default_factory=dict)
-    finished: list[int] = field(default_factory=list)
-    released: int = 0
-    idle: list[Key] = field(default_factory=list)  # rows nobody works on any more once this is saved
-
-    def __bool__(self) -> bool:
-        return bool(self.rows or self.settled or self.behind or self.dead or self.positions or self.finished)
-
-
-class Host:
-    """One server that callbacks live on. Its limits and its breaker are shared by all of them."""
-
-    __slots__ = ("breaker", "in_flight", "name", "parked", "waiting")
-
-    def __init__(self, name: str, breaker: Breaker) -> None:
-        self.name = name
-        self.in_flight = 0
-        self.waiting: deque[Job] = deque()
-        self.parked: deque[Key] = deque()
-        self.breaker = breaker
-
-    @property
-    def is_used(self) -> bool:
-        return bool(self.in_flight or self.waiting or self.parked or self.breaker.failures)
-
-
-class Page:
-    __slots__ = ("detached", "jobs", "last_id", "loaded_at", "open", "unsent", "walk")
-
-    def __init__(self, walk: "Walk", last_id: int, loaded_at: float) -> None:
-        self.walk = walk
-        self.last_id = last_id
-        self.loaded_at = loaded_at
-        self.jobs: list[Job] = []
-        self.open = 0
-        self.unsent = 0
-        self.detached = 0
-
-
-class Job:
-    """One delivery. `stored`: a row on disk stands for it; then it belongs to no page."""
-
-    __slots__ = ("attempts", "host", "page", "parcel", "slow", "state", "stored", "subscription", "token")
-
-    def __init__(
-        self, subscription: Subscription, parcel: Parcel, host: Host, page: Page | None, attempts: int, stored: bool
-    ) -> None:
-        self.subscription = subscription
-        self.parcel = parcel
-        self.host = host
-        self.page = page
-        self.attempts = attempts
-        self.stored = stored
-        self.slow = False
-        self.state = _READY
-        self.token: object = None
-
-    @property
-    def key(self) -> Key:
-        return (self.subscription.id, self.parcel.id)
-
-
-_READY, _WAITING, _SENT, _DONE = JobState.READY, JobState.WAITING, JobState.SENT, JobState.DONE
-
-
-class Walk:
-    __slots__ = ("exhausted", "pages", "parcel", "position", "publication", "topic")
-
-    def __init__(self, publication: int, topic: str, position: int) -> None:
-        self.publication = publication
-        self.topic = topic
-        self.position = position
-        self.parcel: Parcel | None = None
-        self.pages: deque[Page] = deque()
-        self.exhausted = False
+BATCHES_PER_CHUNK = 2
 
 
 @dataclass(slots=True)
@@ -165,17 +55,23 @@ class DeliveryQueue:
         self.slow = 0
         self.pending: dict[int, set[int]] = {}
         self.active: set[Key] = set()
-        self._topics: dict[str, deque[Walk]] = {}
-        self._turns: deque[Walk] = deque()
+        self._turns = Turns()
+        self._hosts = Hosts(config.limits, config.breaker)
         self._ready: deque[Job] = deque()
         self._retries: deque[Job] = deque()
         self._freed: deque[Host] = deque()
         self._aging: deque[Page] = deque()
-        self._hosts: dict[str, Host] = {}
-        self._parked_at: dict[str, Host] = {}
-        self.walks = 0
 
     # Filling
+
+    @property
+    def walks(self) -> int:
+        return self._turns.unfinished
+
+    @property
+    def ready(self) -> int:
+        """Loaded, but not sent."""
+        return len(self._ready)
 
     def restore_pending(self, rows: Iterable[Key]) -> None:
         """The rows that are on disk at the start."""
@@ -184,20 +80,17 @@ class DeliveryQueue:
 
     def add_walk(self, publication: int, topic: str, position: int) -> None:
         """In the order of publication ids."""
-        walk = Walk(publication, topic, position)
-        self.walks += 1
-        queue = self._topics.get(topic)
-        if queue is None:
-            self._topics[topic] = deque((walk,))
-            self._turns.append(walk)
-        else:
-            queue.append(walk)
+        self._turns.add(Walk(publication, topic, position))
 
     def wants_page(self) -> Walk | None:
-        """Whose turn it is to load a page, if there is room for one. Follow up with `add_page` or `drop_walk`."""
-        if not self._turns or self.reserved + self._limits.page > self._limits.chunk:
+        """Whose turn it is to load a page, if there is room. Follow up with `add_page`, `drop_walk` or `give_back`."""
+        if self.reserved + self._limits.page > self._limits.chunk:
             return None
-        return self._turns.popleft()
+        return self._turns.next()
+
+    def give_back(self, walk: Walk) -> None:
+        """Its page could not be read now."""
+        self._turns.again(walk)
 
     def drop_walk(self, walk: Walk) -> None:
         """Its publication is not there any more."""
@@ -212,7 +105,7 @@ class DeliveryQueue:
         if len(subscriptions) < self._limits.page:
             walk.exhausted = True
         else:
-            self._turns.append(walk)
+            self._turns.again(walk)
         if not subscriptions:
             self._close_pages(walk)
             return
@@ -224,8 +117,7 @@ class DeliveryQueue:
                 self._queue_behind(subscription.id, parcel.id)
                 continue
             name = host_name(subscription.callback)
-            host = hosts.get(name) or self._host(name)
-            jobs.append(Job(subscription, parcel, host, page, 0, False))
+            jobs.append(Job(subscription, parcel, hosts.by_name.get(name) or hosts.get(name), page, 0, False))
         page.open = page.unsent = len(jobs)
         self.reserved += len(jobs)
         walk.pages.append(page)
@@ -235,21 +127,16 @@ class DeliveryQueue:
         else:
             self._close_pages(walk)
 
-    @property
-    def ready(self) -> int:
-        """Loaded, but not sent."""
-        return len(self._ready)
-
     def room_for_retries(self) -> int:
         room = min(self._limits.slow_in_flight - self.slow, self._limits.chunk - self.reserved) - len(self._retries)
         return max(0, room)
 
     def add_retry(self, subscription: Subscription, parcel: Parcel, attempts: int) -> bool:
-        """A row that is due. False: its host has no room now, and the row was put off."""
+        """A row that is due. False: its host has no room now."""
         key = (subscription.id, parcel.id)
         if key in self.active:
             return False
-        host = self._host(host_name(subscription.callback))
+        host = self._hosts.get(host_name(subscription.callback))
         if host.in_flight + len(host.waiting) >= self._limits.per_host:
             return False
         self.active.add(key)
@@ -257,15 +144,9 @@ class DeliveryQueue:
         self._retries.append(Job(subscription, parcel, host, None, attempts, True))
         return True
 
-    def park(self, key: Key, callback: str) -> bool:
-        """Remember a due row for the moment its host has room."""
-        host = self._host(host_name(callback))
-        if len(host.parked) >= self._limits.parked_per_host:
-            return False
-        host.parked.append(key)
-        self._parked_at[host.name] = host
-        self.counts.parked += 1
-        return True
+    def unparked(self) -> list[Key]:
+        """Rows whose host has room again; the caller reads them and offers them with `add_retry`."""
+        return self._hosts.unparked(self.room_for_retries(), self.active)
 
     def put_off(self, key: Key, attempts: int, when: float, reason: str) -> None:
         """A due row that cannot go now."""
@@ -285,84 +166,118 @@ class DeliveryQueue:
 
     # Sending
 
-    def take(self, now: float) -> Job | None:
-        """The next delivery to send; it counts as sent from here on."""
-        limits = self._limits
-        while True:
-            if self._freed:
-                host = self._freed[0]
-                while host.waiting and host.waiting[0].state is not _WAITING:
-                    host.waiting.popleft()
-                if not host.waiting or host.in_flight >= limits.per_host:
-                    self._freed.popleft()
-                    continue
-                if self.in_flight >= limits.in_flight:
-                    return None
-                job = host.waiting.popleft()
-            elif self._retries:
-                job = self._retries.popleft()
-            elif self._ready and self.in_flight < limits.in_flight:
-                job = self._ready.popleft()
-                job.page.unsent -= 1  # type: ignore[union-attr]  # jobs of `_ready` have a page
-            else:
-                return None
+    def take(self, now: float) -> list[Job]:
+        """The deliveries to send now; they count as sent from here on."""
+        jobs: list[Job] = []
+        if self._freed:
+            self._take_waiting(now, jobs)
+        while self._retries:
+            self._admit(self._retries.popleft(), now, jobs)
+        ready, per_host = self._ready, self._limits.per_host
+        room = self._limits.in_flight - self.in_flight
+        # `_admit` written out: this is every first try.
+        while ready and room > 0:
+            job = ready.popleft()
+            job.page.unsent -= 1  # type: ignore[union-attr]  # jobs of `_ready` have a page
             host = job.host
-            if host.in_flight >= limits.per_host:
-                job.state = _WAITING
+            if host.in_flight >= per_host:
+                job.state = WAITING
                 host.waiting.append(job)
-                continue
-            if host.breaker.failures and not host.breaker.admits(now):
+            elif host.breaker.failures and not host.breaker.admits(now):
                 self._hold(job, now)
-                continue
-            job.state = _SENT
-            host.in_flight += 1
-            if job.stored:
-                job.slow = True
-                self.slow += 1
             else:
-                self.in_flight += 1
-            return job
+                job.state = SENT
+                host.in_flight += 1
+                room -= 1
+                jobs.append(job)
+        self.in_flight = self._limits.in_flight - room
+        return jobs
 
-    def unparked(self) -> list[Key]:
-        """Rows whose host has room again; the caller reads them and offers them with `add_retry`."""
-        keys: list[Key] = []
-        room = self.room_for_retries()
-        if not room:
-            return keys
-        for host in list(self._parked_at.values()):
-            free = self._limits.per_host - host.in_flight - len(host.waiting)
-            # A key that is active has a row that is not on disk yet: its time comes with the next batch.
-            while host.parked and free > 0 and len(keys) < room and host.parked[0] not in self.active:
-                keys.append(host.parked.popleft())
-                free -= 1
-            if not host.parked:
-                del self._parked_at[host.name]
-        return keys
+    def _take_waiting(self, now: float, jobs: list[Job]) -> None:
+        limits, freed = self._limits, self._freed
+        while freed:
+            host = freed[0]
+            while host.waiting and host.waiting[0].state is not WAITING:
+                host.waiting.popleft()
+            if not host.waiting or host.in_flight >= limits.per_host:
+                freed.popleft()
+            elif self.in_flight >= limits.in_flight:
+                return
+            else:
+                self._admit(host.waiting.popleft(), now, jobs)
+
+    def _admit(self, job: Job, now: float, jobs: list[Job]) -> None:
+        host = job.host
+        if host.in_flight >= self._limits.per_host:
+            job.state = WAITING
+            host.waiting.append(job)
+            return
+        if host.breaker.failures and not host.breaker.admits(now):
+            self._hold(job, now)
+            return
+        job.state = SENT
+        host.in_flight += 1
+        if job.stored:
+            job.slow = True
+            self.slow += 1
+        else:
+            self.in_flight += 1
+        jobs.append(job)
 
     # Outcomes
 
-    def delivered(self, job: Job) -> None:
+    def delivered(self, job: Job, status: int, now: float) -> None:
         self.counts.delivered += 1
-        if job.host.breaker.failures:
-            job.host.breaker.succeeded()
-        self._left(job)
-        self._settle(job)
+        host = job.host
+        if host.breaker.failures:
+            host.breaker.succeeded()
+        # `_left` and `_settle` written out for a first try: this is nearly every delivery.
+        page = job.page
+        if page is None or job.slow:
+            self.batch.tries.append(Try(job.subscription.id, job.parcel.id, now, status, None))
+            self._left(job)
+            self._settle(job)
+            return
+        job.status = status
+        job.state = DONE
+        host.in_flight -= 1
+        if host.waiting:
+            self._freed.append(host)
+        self.in_flight -= 1
+        page.open -= 1
+        if not page.open:
+            self._close_pages(page.walk)
 
-    def ended(self, job: Job) -> None:
+    def ended(self, job: Job, reason: str, now: float, *, status: int = 0) -> None:
         """Nothing is owed any more: the subscription is gone or its lease is over. Not a word about the host."""
+        self.batch.tries.append(Try(job.subscription.id, job.parcel.id, now, status, reason))
         job.host.breaker.released()
         self._left(job)
         self._settle(job)
 
-    def failed(self, job: Job, reason: str, now: float, *, retry_after: float, host_failed: bool, final: bool) -> bool:
+    def failed(
+        self,
+        job: Job,
+        reason: str,
+        now: float,
+        *,
+        retry_after: float,
+        host_failed: bool,
+        final: bool,
+        status: int = 0,
+    ) -> bool:
         """Returns whether the delivery was given up."""
         self.counts.failed += 1
+        self.batch.tries.append(Try(job.subscription.id, job.parcel.id, now, status, reason))
         if host_failed:
             job.host.breaker.failed(now)
         else:
             job.host.breaker.succeeded()
         self._left(job)
         return self._owe(job, job.attempts + 1, reason, now, retry_after, final)
+
+    def next_tick(self) -> float | None:
+        return self._aging[0].loaded_at + self._limits.slow_after if self._aging else None
 
     def tick(self, now: float) -> list[Job]:
         """Detach what is slow. Returns deliveries to cut off because too many are slow; report each as failed."""
@@ -375,15 +290,20 @@ class DeliveryQueue:
             if page.unsent:
                 page.loaded_at = now  # its turn has not come: that is our load, not slow callbacks
                 aging.append(page)
-                continue
-            if page.open:
+            elif page.open:
                 self._detach(page, now, cut)
         return cut
 
-    def next_tick(self) -> float | None:
-        return self._aging[0].loaded_at + self._limits.slow_after if self._aging else None
-
     # Writing
+
+    @property
+    def wants_saving(self) -> bool:
+        """Whether the batch should go to disk now, rather than grow."""
+        batch = self.batch
+        if batch.is_pressing:
+            return True
+        enough = self._limits.chunk // BATCHES_PER_CHUNK
+        return bool(batch) and (not self.in_flight or batch.released >= enough)
 
     def take_batch(self) -> Batch:
         batch, self.batch = self.batch, Batch()
@@ -409,18 +329,6 @@ class DeliveryQueue:
             self.counts.behind += 1
             self.batch.behind.append((subscription, publication))
 
-    def _host(self, name: str) -> Host:
-        host = self._hosts.get(name)
-        if host is None:
-            if len(self._hosts) >= self._limits.hosts:
-                self._forget_idle_hosts()
-            host = self._hosts[name] = Host(name, Breaker(self._config.breaker))
-        return host
-
-    def _forget_idle_hosts(self) -> None:
-        # Hosts with jobs in `_ready` look idle too; such a job keeps its own Host object, so only sharing is lost.
-        self._hosts = {name: host for name, host in self._hosts.items() if host.is_used}
-
     def _left(self, job: Job) -> None:
         """The job is not under way any more: its places are free."""
         host = job.host
@@ -429,16 +337,14 @@ class DeliveryQueue:
             self.slow -= 1
         else:
             self.in_flight -= 1
-        job.state = _DONE
+        job.state = DONE
         if host.waiting:
             self._freed.append(host)
 
     def _settle(self, job: Job) -> None:
         page = job.page
         if page is not None:
-            page.open -= 1
-            if not page.open:
-                self._close_pages(page.walk)
+            self._leave_page(page)
             return
         self.batch.settled.append(job.key)
         self.batch.idle.append(job.key)
@@ -460,7 +366,7 @@ class DeliveryQueue:
     def _hold(self, job: Job, now: float) -> None:
         """The host is left alone for now: write the delivery down without counting a try."""
         self.counts.held_by_breaker += 1
-        job.state = _DONE
+        job.state = DONE
         if now - job.parcel.accepted_at >= self._config.schedule.max_age:
             self._owe(job, job.attempts, "its host failed until the delivery was too old", now, 0.0, True)
             return
@@ -477,21 +383,15 @@ class DeliveryQueue:
             self.batch.released += 1
             return
         self.pending.setdefault(subscription, set()).add(job.parcel.id)
-        page.open -= 1
-        if not page.open:
-            self._close_pages(page.walk)
+        self._leave_page(page)
 
     def _detach(self, page: Page, now: float, cut: list[Job]) -> None:
         for job in page.jobs:
-            if job.state is _DONE or job.page is None:
+            if job.state is DONE or job.page is None:
                 continue
             self.counts.detached += 1
-            if job.state is _WAITING:
-                job.state = _DONE
-                self.active.add(job.key)
-                self.batch.idle.append(job.key)
-                self.park(job.key, job.subscription.callback)
-                self._write_down(job, job.attempts, now + PARKED_NET, "waiting for room at its host")
+            if job.state is WAITING:
+                self._park(job, now)
                 continue
             page.detached += 1
             claim = now + self._limits.timeout + CLAIM_MARGIN
@@ -506,30 +406,30 @@ class DeliveryQueue:
                 self.counts.cut_slow += 1
                 cut.append(job)
 
+    def _park(self, job: Job, now: float) -> None:
+        """It waits for a place at its host; as a row it does not hold up its page."""
+        job.state = DONE
+        self.active.add(job.key)
+        self.batch.idle.append(job.key)
+        if self._hosts.park(job.host, job.key):
+            self.counts.parked += 1
+        self._write_down(job, job.attempts, now + PARKED_NET, "waiting for room at its host")
+
+    def _leave_page(self, page: Page) -> None:
+        page.open -= 1
+        if not page.open:
+            self._close_pages(page.walk)
+
     def _close_pages(self, walk: Walk) -> None:
-        pages = walk.pages
+        pages, batch = walk.pages, self.batch
         while pages and not pages[0].open:
             page = pages.popleft()
-            self.batch.positions[walk.publication] = page.last_id
-            self.batch.released += len(page.jobs) - page.detached
+            batch.positions[walk.publication] = page.last_id
+            batch.released += len(page.jobs) - page.detached
+            done = page.close()
+            if done.subscriptions:
+                batch.pages.append(done)
         if not pages and walk.exhausted:
-            self.batch.positions.pop(walk.publication, None)
-            self.batch.finished.append(walk.publication)
-            self._next_of_topic(walk)
-
-    def _next_of_topic(self, walk: Walk) -> None:
-        self.walks -= 1
-        queue = self._topics[walk.topic]
-        queue.popleft()
-        if queue:
-            self._turns.append(queue[0])
-        else:
-            del self._topics[walk.topic]
-
-
-def host_name(callback: str) -> str:
-    """Host and port as written: a cheap key, because every delivery asks for it."""
-    try:
-        return callback.split("/", 3)[2]
-    except IndexError:
-        return callback
+            batch.positions.pop(walk.publication, None)
+            batch.finished.append(walk.publication)
+            self._turns.finished(walk)

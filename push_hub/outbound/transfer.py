@@ -7,93 +7,28 @@ import asyncio
 import re
 import socket
 import ssl
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pycurl
 
-from push_hub.outbound.addresses import AddressPolicy
 from push_hub.outbound.errors import (
     AddressRefusedError,
     OutboundError,
     OutboundTimeoutError,
     ResponseTooLargeError,
 )
+from push_hub.outbound.values import ClientConfig, ClientCounts, Headers, OutboundResponse, PostOutcome
 
 MAX_HEADER_BYTES = 64 * 1024
 CONNECT_TIMEOUT_MS = 10_000
-USER_AGENT = "psph-hub/1"
+
 
 # An opaque handle: pycurl ships no types.
 Curl = Any
-
-
-class Headers:
-    """A response's header fields: names in any case, several values a name, in the order they came."""
-
-    __slots__ = ("_fields",)
-
-    def __init__(self, fields: Sequence[tuple[str, str]] = ()) -> None:
-        self._fields = tuple(fields)
-
-    def get(self, name: str, default: str | None = None) -> str | None:
-        """The first value of a name."""
-        wanted = name.lower()
-        return next((value for key, value in self._fields if key.lower() == wanted), default)
-
-    def get_all(self, name: str) -> tuple[str, ...]:
-        wanted = name.lower()
-        return tuple(value for key, value in self._fields if key.lower() == wanted)
-
-    def __contains__(self, name: str) -> bool:
-        return bool(self.get_all(name))
-
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        return iter(self._fields)
-
-    def __len__(self) -> int:
-        return len(self._fields)
-
-    def __repr__(self) -> str:
-        return f"Headers({list(self._fields)!r})"
-
-
-@dataclass(frozen=True, slots=True)
-class OutboundResponse:
-    status: int
-    headers: Headers
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class ClientConfig:
-    """Bounds and policy of the client. `ca_file` replaces the system's certificate authorities."""
-
-    policy: AddressPolicy = field(default_factory=AddressPolicy)
-    max_under_way: int = 4096
-    kept_connections: int = 1024
-    ca_file: str | None = None
-    user_agent: str = USER_AGENT
-
-
-@dataclass(slots=True)
-class ClientCounts:
-    """What the client's bounds and guard did since it was made."""
-
-    sent: int = 0
-    connections: int = 0
-    refused_addresses: int = 0
-    refused_urls: int = 0
-    refused_busy: int = 0
-    too_large: int = 0
-
-
-# What `post` reports: the status (0 when there was no answer), seconds of `Retry-After` (0 when none), and the failure.
-PostDone = Callable[[Any, int, int, OutboundError | None], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +38,6 @@ class Setup:
     config: ClientConfig
     counts: ClientCounts
     watch: Callable[[int, int], int]
-    idle_posts: "deque[Post]"
 
 
 class _Handed(socket.socket):
@@ -114,13 +48,15 @@ class _Handed(socket.socket):
 
 
 class Transfer:
-    """One libcurl handle with the options that every use of it shares."""
+    """A handle with the options that every use of it shares. `setopt` and `getinfo` are the handle's own."""
 
-    __slots__ = ("curl", "max_bytes", "received", "refused", "setup", "timeout", "too_large")
+    __slots__ = ("curl", "getinfo", "max_bytes", "received", "refused", "setopt", "setup", "timeout", "too_large")
 
     def __init__(self, setup: Setup) -> None:
-        self.setup = setup
         self.curl: Curl = pycurl.Curl()
+        self.setopt = self.curl.setopt
+        self.getinfo = self.curl.getinfo
+        self.setup = setup
         self.received = 0
         self.max_bytes = 0
         self.timeout = 0.0
@@ -128,8 +64,15 @@ class Transfer:
         self.refused: str | None = None
         self.set_common_options()
 
+    def finish(self, error: OutboundError | None) -> None:
+        """libcurl is done with the handle, and it was taken out."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self.curl.close()
+
     def set_common_options(self) -> None:
-        option = self.curl.setopt
+        option = self.setopt
         option(pycurl.NOSIGNAL, 1)
         option(pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
         option(pycurl.FOLLOWLOCATION, 0)
@@ -150,8 +93,8 @@ class Transfer:
     def set_timeout(self, seconds: float) -> None:
         self.timeout = seconds
         milliseconds = max(1, round(seconds * 1000))
-        self.curl.setopt(pycurl.TIMEOUT_MS, milliseconds)
-        self.curl.setopt(pycurl.CONNECTTIMEOUT_MS, min(milliseconds, CONNECT_TIMEOUT_MS))
+        self.setopt(pycurl.TIMEOUT_MS, milliseconds)
+        self.setopt(pycurl.CONNECTTIMEOUT_MS, min(milliseconds, CONNECT_TIMEOUT_MS))
 
     def on_body(self, data: bytes) -> int | None:
         self.received += len(data)
@@ -188,56 +131,38 @@ class Transfer:
 
 
 class Post(Transfer):
-    """A handle that posts, and of the answer keeps the status only. Reused without being reset."""
+    """A handle that posts, and of the answer keeps the status only. Reused without being reset: see `Lane.post`.
 
-    __slots__ = ("body", "done", "tag", "timeout_ms")
+    What it ends with goes into `outcomes`, and the handle back to `idle`; both are its lane's.
+    """
 
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self.curl.setopt(pycurl.POST, 1)
-        self.body: bytes | None = None
-        self.timeout_ms = 0
-        self.tag: object = None
-        self.done: PostDone | None = None
+    __slots__ = ("body", "idle", "outcomes", "tag")
 
-    def prepare(
-        self,
-        url: str,
-        headers: Sequence[bytes],
-        body: bytes,
-        timeout_ms: int,
-        max_bytes: int,
-        tag: object,
-        done: PostDone,
+    def __init__(
+        self, setup: Setup, timeout: float, max_bytes: int, idle: list["Post"], outcomes: list[PostOutcome]
     ) -> None:
-        option = self.curl.setopt
-        option(_URL, url)
-        option(_HTTPHEADER, headers)
-        if body is not self.body:
-            option(_POSTFIELDS, body)
-            self.body = body
-        if timeout_ms != self.timeout_ms:
-            self.set_timeout(timeout_ms / 1000)
-            self.timeout_ms = timeout_ms
-        self.received = 0
-        self.too_large = False
-        self.refused = None
+        super().__init__(setup)
+        self.setopt(pycurl.POST, 1)
+        self.set_timeout(timeout)
         self.max_bytes = max_bytes
-        self.tag = tag
-        self.done = done
+        self.body: bytes | None = None
+        self.tag: object = None
+        self.idle = idle
+        self.outcomes = outcomes
 
     def finish(self, error: OutboundError | None) -> None:
-        done, tag = self.done, self.tag
-        self.done = self.tag = None
-        if done is None:
-            return
         status = retry_after = 0
         if error is None:
-            status = self.curl.getinfo(_RESPONSE_CODE)
-            if status >= 300:
-                retry_after = self.curl.getinfo(_RETRY_AFTER)
-        self.setup.idle_posts.append(self)
-        done(tag, status, retry_after, error)
+            status = self.getinfo(_RESPONSE_CODE)
+            if status >= _FIRST_NOT_SUCCESS:
+                retry_after = self.getinfo(_RETRY_AFTER)
+        self.outcomes.append((self.tag, status, retry_after, error))
+        self.tag = None
+        if self.received or error is not None:
+            self.received = 0
+            self.too_large = False
+            self.refused = None
+        self.idle.append(self)
 
 
 class Exchange(Transfer):
@@ -247,6 +172,7 @@ class Exchange(Transfer):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
+        self.setopt(pycurl.HEADERFUNCTION, self.on_header)
         self.future: asyncio.Future[OutboundResponse] | None = None
         self.chunks: list[bytes] = []
         self.lines: list[tuple[str, str]] = []
@@ -262,7 +188,7 @@ class Exchange(Transfer):
         max_bytes: int,
         future: asyncio.Future[OutboundResponse],
     ) -> None:
-        option = self.curl.setopt
+        option = self.setopt
         if method == "HEAD":
             option(pycurl.NOBODY, 1)
         elif method == "GET" and body is None:
@@ -274,7 +200,6 @@ class Exchange(Transfer):
                 option(pycurl.CUSTOMREQUEST, method)
         option(pycurl.URL, url)
         option(pycurl.HTTPHEADER, [header_line(name, value) for name, value in headers.items()] + [b"Expect:"])
-        option(pycurl.HEADERFUNCTION, self.on_header)
         self.set_timeout(timeout)
         self.max_bytes = max_bytes
         self.future = future
@@ -300,11 +225,11 @@ class Exchange(Transfer):
         future, self.future = self.future, None
         if future is not None and not future.done():
             if error is None:
-                status = self.curl.getinfo(pycurl.RESPONSE_CODE)
+                status = self.getinfo(pycurl.RESPONSE_CODE)
                 future.set_result(OutboundResponse(status, Headers(self.lines), b"".join(self.chunks)))
             else:
                 future.set_exception(error)
-        self.curl.close()
+        self.close()
 
 
 def header_line(name: str, value: str) -> bytes:
@@ -326,8 +251,8 @@ _AUTHORITY_FILES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca
 _UNSAFE_NAME = re.compile(r"[^!#$%&'*+.^_`|~0-9A-Za-z-]")
 _UNSAFE_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 # Looked up once: these are used for every delivery.
-_URL, _HTTPHEADER, _POSTFIELDS = pycurl.URL, pycurl.HTTPHEADER, pycurl.POSTFIELDS
 _RESPONSE_CODE, _RETRY_AFTER = pycurl.RESPONSE_CODE, pycurl.RETRY_AFTER
+_FIRST_NOT_SUCCESS = 300
 _FAILURES = {
     pycurl.E_COULDNT_RESOLVE_HOST: "the host's name could not be resolved",
     pycurl.E_COULDNT_CONNECT: "no connection could be made",

@@ -1,14 +1,19 @@
 """Things the delivery tests share: a subscriber source on the real table, and a callback server on loopback."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from push_hub.delivery import DeliveryConfig, QueueLimits
+from push_hub.delivery import MIGRATIONS as DELIVERY_TABLES
+from push_hub.delivery import Delivery, DeliveryConfig, QueueLimits
 from push_hub.delivery.breaker import BreakerConfig
+from push_hub.delivery.events import DeliveryEvent, FanoutFinished, OutcomesSaved
 from push_hub.delivery.schedule import RetrySchedule
-from push_hub.model import Dialect, SignatureMethod, Subscription
+from push_hub.model import Content, Dialect, SignatureMethod, Subscription
 from push_hub.outbound.addresses import AddressPolicy
 from push_hub.outbound.client import ClientConfig, OutboundClient
 from push_hub.schema import MIGRATIONS
@@ -17,6 +22,7 @@ from storage import Database
 TOPIC = "http://publisher.example/feed"
 COLUMNS = "id, topic, callback, secret, signature, dialect, lease_until"
 Answer = Callable[[str, dict[str, str], bytes], bytes | None]
+OPEN_WORK = "SELECT (SELECT count(*) FROM fanouts) + (SELECT count(*) FROM retries)"
 OK = b"HTTP/1.1 204 No Content\r\n\r\n"
 
 
@@ -53,7 +59,7 @@ def _subscription(row: tuple[Any, ...]) -> Subscription:
 
 
 def open_database(path: Path) -> Database:
-    return Database.open(path / "hub.db", MIGRATIONS)
+    return Database.open(path / "hub.db", [*MIGRATIONS, *DELIVERY_TABLES])
 
 
 def subscribe(
@@ -137,7 +143,91 @@ class CallbackServer:
             writer.close()
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - what is waited for is on disk, it sets no event
-            await asyncio.sleep(0.002)
+E = TypeVar("E", bound=DeliveryEvent)
+
+
+class Seen:
+    """An observer that can be waited for."""
+
+    def __init__(self) -> None:
+        self.events: list[DeliveryEvent] = []
+        self._more = asyncio.Event()
+
+    def __call__(self, event: DeliveryEvent) -> None:
+        self.events.append(event)
+        self._more.set()
+
+    def of(self, kind: type[E]) -> list[E]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Until something happened after which the condition holds."""
+        async with asyncio.timeout(20):
+            while not condition():
+                self._more.clear()
+                await self._more.wait()
+
+    async def count(self, kind: type[E], number: int) -> list[E]:
+        await self.until(lambda: len(self.of(kind)) >= number)
+        return self.of(kind)
+
+
+class Clock:
+    """The wall clock, and it can be set forward."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self.ahead
+
+
+class Rig:
+    """A delivery on a real file that tells what it does, with a clock that can be set forward."""
+
+    def __init__(self, database: Database, config: DeliveryConfig) -> None:
+        self.database = database
+        self.seen = Seen()
+        self.clock = Clock()
+        self.gone: list[Subscription] = []
+        self.client = loopback_client()
+        self.delivery = Delivery(
+            database,
+            TableSubscribers(database),
+            self.client,
+            config,
+            self.clock,
+            self.seen,
+            gone=self.gone.append,
+            rng=random.Random(7),
+        )
+
+    async def publish(self, body: bytes, topic: str = TOPIC) -> int:
+        return (await self.delivery.accept(topic, topic, Content("text/plain", body))).id
+
+    async def pass_time(self, seconds: float) -> None:
+        """Set the clock forward, and wait until what was due then is on disk."""
+        self.clock.ahead += seconds
+        saved = len(self.seen.of(OutcomesSaved))
+        self.delivery.wake()
+        await self.seen.count(OutcomesSaved, saved + 1)
+
+    async def finished(self, publication: int) -> None:
+        await self.seen.until(lambda: any(one.publication == publication for one in self.seen.of(FanoutFinished)))
+
+    async def nothing_owed(self) -> None:
+        await self.seen.until(lambda: self.delivery.is_idle and self.database.read(OPEN_WORK) == [(0,)])
+
+    def rows(self, table: str) -> int:
+        return int(self.database.read(f"SELECT count(*) FROM {table}")[0][0])  # noqa: S608
+
+
+@asynccontextmanager
+async def rig(folder: Path, config: DeliveryConfig | None = None) -> AsyncIterator[Rig]:
+    with open_database(folder) as database:
+        made = Rig(database, config or quick_config())
+        try:
+            yield made
+        finally:
+            await made.delivery.stop()
+            await made.client.close()

@@ -18,6 +18,7 @@ from tests.push_hub.delivery_support import (
     loopback_client,
     open_database,
     quick_config,
+    rig,
     status,
     subscribe,
 )
@@ -26,7 +27,6 @@ from tests.push_hub.delivery_victim import CHUNK
 CRASHES = int(os.environ.get("PSPH_CRASHES", "3"))
 SUBSCRIBERS = 300
 PUBLICATIONS = 2
-OPEN_WORK = "SELECT (SELECT count(*) FROM fanouts) + (SELECT count(*) FROM retries)"
 
 
 async def test_kill_minus_nine_loses_nothing_and_repeats_at_most_a_chunk(tmp_path: Path) -> None:
@@ -74,13 +74,7 @@ async def publish(folder: Path, crash: int) -> None:
 
 
 async def finish(folder: Path) -> None:
-    client = loopback_client()
-    with open_database(folder) as database:
-        delivery = Delivery(database, TableSubscribers(database), client, quick_config(), time.time)
-        await delivery.start()
-        async with asyncio.timeout(60):
-            while database.read(OPEN_WORK) != [(0,)]:  # noqa: ASYNC110 - it is on disk, it sets no event
-                await asyncio.sleep(0.01)
-        await delivery.stop()
-        assert database.read("SELECT count(*) FROM dead_letters") == [(0,)]
-    await client.close()
+    async with rig(folder) as made:
+        await made.delivery.start()
+        await made.nothing_owed()
+        assert made.rows("dead_letters") == 0

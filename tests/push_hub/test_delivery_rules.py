@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from push_hub.delivery.batch import FAR, Batch
 from push_hub.delivery.breaker import Breaker, BreakerConfig
 from push_hub.delivery.config import DeliveryConfig, QueueLimits
-from push_hub.delivery.queue import FAR, Batch, DeliveryQueue, Job
+from push_hub.delivery.queue import DeliveryQueue
 from push_hub.delivery.schedule import RetrySchedule
 from push_hub.delivery.signing import Parcel, signature, signature_matches
+from push_hub.delivery.walks import Job
 from push_hub.model import Content, Dialect, Publication, SignatureMethod, Subscription
 
 
@@ -161,8 +163,7 @@ class World:
         while (walk := queue.wants_page()) is not None:
             walk.parcel = walk.parcel or self.parcel(walk.publication)
             queue.add_page(walk, self.page(walk.topic, walk.position), self.now)
-        while (job := queue.take(self.now)) is not None:
-            self.flying.append(job)
+        self.flying += queue.take(self.now)
         limits = self.config.limits
         assert queue.reserved <= limits.chunk
         assert queue.in_flight <= limits.in_flight
@@ -177,9 +178,10 @@ class World:
                 queue.failed(job, "no", self.now, retry_after=0, host_failed=rng.random() < 0.5, final=False)
             else:
                 self.receive(job)
-                queue.delivered(job)
+                queue.delivered(job, 200, self.now)
         if self.saving is None:
-            self.saving = queue.take_batch()
+            if queue.wants_saving:
+                self.saving = queue.take_batch()
         elif rng.random() < 0.7:
             self.disk.apply(self.saving, self.now)
             queue.saved(self.saving)
@@ -243,8 +245,9 @@ def test_topics_take_turns() -> None:
                 Publication(walk.publication, walk.topic, "s", Content("t/p", b""), 0.0), "http://hub/", frozenset()
             )
             queue.add_page(walk, [s for s in people if s.id > walk.position][:4], 0.0)
-        while (job := queue.take(0.0)) is not None:
-            order.append(job.subscription.id)
-            queue.delivered(job)
+        while jobs := queue.take(0.0):
+            for job in jobs:
+                order.append(job.subscription.id)
+                queue.delivered(job, 200, 0.0)
         queue.saved(queue.take_batch())
     assert len(order) <= 9

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from push_hub.outbound.addresses import AddressPolicy
-from push_hub.outbound.client import ClientConfig, OutboundClient, OutboundResponse, header_line
+from push_hub.outbound.client import ClientConfig, OutboundClient, OutboundResponse, PostOutcome, header_line
 from push_hub.outbound.errors import (
     AddressRefusedError,
     ClientBusyError,
@@ -199,8 +199,8 @@ async def test_forbidden_urls_are_refused_on_both_ways_in(client: OutboundClient
         with pytest.raises(UrlRefusedError):
             await get(client, url)
         with pytest.raises(UrlRefusedError):
-            client.post(url, [], b"", 1000, 10, None, lambda *_: None)
-    assert client.counts.sent == 0
+            client.lane(1.0, 10, lambda _: None).post(url, [], b"", None)
+    assert (client.under_way, client.counts.connections) == (0, 0)
 
 
 def certificate(folder: Path) -> Path:
@@ -270,13 +270,13 @@ async def test_too_many_at_once_are_refused() -> None:
 
 
 async def test_posts_report_status_retry_after_and_failure(client: OutboundClient) -> None:
-    reports: asyncio.Queue[tuple[object, int, int, OutboundError | None]] = asyncio.Queue()
+    reports: asyncio.Queue[list[PostOutcome]] = asyncio.Queue()
+    lane = client.lane(5.0, 100, reports.put_nowait)
     async with CallbackServer(lambda *_: status(503, "Retry-After: 7")) as callbacks, server(endless) as host:
-        report = lambda *found: reports.put_nowait(found)  # noqa: E731
-        client.post(callbacks.url("/x"), [b"X: y"], b"body", 5000, 100, "one", report)
-        assert await reports.get() == ("one", 503, 7, None)
-        client.post(f"http://{host}/", [], b"", 5000, 100, "two", report)
-        tag, code, _, error = await reports.get()
+        lane.post(callbacks.url("/x"), [b"X: y"], b"body", "one")
+        assert await reports.get() == [("one", 503, 7, None)]
+        lane.post(f"http://{host}/", [], b"", "two")
+        ((tag, code, _, error),) = await reports.get()
         assert (tag, code) == ("two", 0)
         assert isinstance(error, ResponseTooLargeError)
 

@@ -1,0 +1,126 @@
+"""The fan-out of a publication as a walk over its topic's subscribers, page by page, and whose turn it is.
+
+Walks of one topic go one after the other, so that each subscriber gets its publications in order. Walks of different
+topics take turns, a page each, so that a topic with few subscribers does not wait for the end of one with many.
+"""
+
+from array import array
+from collections import deque
+from enum import Enum
+
+from push_hub.delivery.batch import DeliveredPage, Key
+from push_hub.delivery.hosts import Host
+from push_hub.delivery.signing import Parcel
+from push_hub.model import Subscription
+
+FIRST_SUCCESS = 200
+
+
+class JobState(Enum):
+    READY = 0
+    WAITING = 1
+    SENT = 2
+    DONE = 3
+
+
+READY, WAITING, SENT, DONE = JobState.READY, JobState.WAITING, JobState.SENT, JobState.DONE
+
+
+class Job:
+    """One delivery. `stored`: a row on disk stands for it; then it belongs to no page. `status`: once delivered."""
+
+    __slots__ = ("attempts", "host", "page", "parcel", "slow", "state", "status", "stored", "subscription", "token")
+
+    def __init__(
+        self, subscription: Subscription, parcel: Parcel, host: Host, page: "Page | None", attempts: int, stored: bool
+    ) -> None:
+        self.subscription = subscription
+        self.parcel = parcel
+        self.host = host
+        self.page = page
+        self.attempts = attempts
+        self.stored = stored
+        self.slow = False
+        self.state = READY
+        self.status = 0
+        self.token: object = None
+
+    @property
+    def key(self) -> Key:
+        return (self.subscription.id, self.parcel.id)
+
+
+class Page:
+    """Some of a walk's subscribers. `open`: not settled and not written down; `unsent`: their turn has not come."""
+
+    __slots__ = ("detached", "jobs", "last_id", "loaded_at", "open", "unsent", "walk")
+
+    def __init__(self, walk: "Walk", last_id: int, loaded_at: float) -> None:
+        self.walk = walk
+        self.last_id = last_id
+        self.loaded_at = loaded_at
+        self.jobs: list[Job] = []
+        self.open = 0
+        self.unsent = 0
+        self.detached = 0
+
+    def close(self) -> DeliveredPage:
+        """Let go of the jobs (each refers back to the page) and say who was delivered to at the first try."""
+        delivered = [job for job in self.jobs if job.status and job.page is self]
+        self.jobs = []
+        return DeliveredPage(
+            self.walk.publication,
+            self.last_id,
+            array("q", [job.subscription.id for job in delivered]).tobytes(),
+            bytes([job.status - FIRST_SUCCESS for job in delivered]),
+        )
+
+
+class Walk:
+    """`position`: the last subscriber that was loaded; what is on disk follows as pages are finished."""
+
+    __slots__ = ("exhausted", "pages", "parcel", "position", "publication", "topic")
+
+    def __init__(self, publication: int, topic: str, position: int) -> None:
+        self.publication = publication
+        self.topic = topic
+        self.position = position
+        self.parcel: Parcel | None = None
+        self.pages: deque[Page] = deque()
+        self.exhausted = False
+
+
+class Turns:
+    """Which walk loads a page next."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, deque[Walk]] = {}
+        self._turns: deque[Walk] = deque()
+        self.unfinished = 0
+
+    def add(self, walk: Walk) -> None:
+        """In the order of publication ids."""
+        self.unfinished += 1
+        queue = self._topics.get(walk.topic)
+        if queue is None:
+            self._topics[walk.topic] = deque((walk,))
+            self._turns.append(walk)
+        else:
+            queue.append(walk)
+
+    def next(self) -> Walk | None:
+        """Take the walk whose turn it is; give it back with `again` when it has more pages."""
+        return self._turns.popleft() if self._turns else None
+
+    def again(self, walk: Walk) -> None:
+        self._turns.append(walk)
+
+    def finished(self, walk: Walk) -> None:
+        """The next walk of the same topic, if there is one, takes its turn."""
+        self.unfinished -= 1
+        queue = self._topics[walk.topic]
+        queue.popleft()
+        if queue:
+            self._turns.append(queue[0])
+        else:
+            del self._topics[walk.topic]
