@@ -30,12 +30,14 @@ class RoundTrip:
             )
 
     @property
+    def variation(self) -> float:
+        """By how much an answer may be later than usual without being overdue."""
+        return max(DEVIATIONS * self.deviation, self.minimum)
+
+    @property
     def timeout(self) -> float:
         """How long to wait for the answer to what is sent now."""
-        if self.smoothed is None:
-            wait = self.initial
-        else:
-            wait = max(self.minimum, self.smoothed + max(DEVIATIONS * self.deviation, self.minimum))
+        wait = self.initial if self.smoothed is None else max(self.minimum, self.smoothed + self.variation)
         return min(wait * self.backoff, self.maximum)
 
     def answered(self, sent: float, now: float, transmissions: int) -> None:
