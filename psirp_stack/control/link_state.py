@@ -7,6 +7,7 @@ is worked out a moment after the last change, so that a burst of news costs one 
 With a fixed graph, links that it does not have are refused: hellos then only say which of its links work.
 """
 
+import heapq
 import random
 from collections import Counter, deque
 from collections.abc import Iterator
@@ -30,8 +31,8 @@ SWEEPS_PER_AGE = 10
 UNLISTED_IS_DOWN = 2
 """One hello without our name may have been overtaken by a later one."""
 MAX_EVENTS = 1024
-MIN_LINK_MTU = CONTROL_OVERHEAD + SEAL_BYTES + 1000
-"""What the largest part of a link state takes, with room to spare."""
+MIN_LINK_MTU = CONTROL_OVERHEAD + SEAL_BYTES + 1030
+"""What the largest frame of link states takes, with room to spare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,8 @@ class LinkStateConfig:
     max_age: float = 100.0
     originate_interval: float = 0.05
     """Least time between two link states of our own: the first change is told at once, further ones together."""
+    flood_interval: float = 0.005
+    """Least time between two bursts of link states on a link."""
     settle: float = 0.01
     """The graph is worked out so long after news."""
     initial_timeout: float = 0.1
@@ -147,6 +150,10 @@ class LinkState:
             self._allowed = frozenset(frozenset(fixed.names[end] for end in link) for link in fixed.links)
         self._database = LinkStateDatabase(self.config.max_age, self.config.max_nodes)
         self._links: dict[LinkNumber, NeighbourLink] = {}
+        self._busy: dict[LinkNumber, NeighbourLink] = {}
+        """Links that may have something to send."""
+        self._timers: list[tuple[float, LinkNumber]] = []
+        self._silence = self.config.hello_interval * self.config.dead_after
         self._events: deque[Event] = deque()
         self._originate_at: float | None = None
         self._may_originate_at = now
@@ -167,11 +174,14 @@ class LinkState:
             raise ValueError(f"link {number} takes frames of {mtu} bytes: expected at least {MIN_LINK_MTU}")
         config = self.config
         round_trip = RoundTrip(config.initial_timeout, config.min_timeout, config.max_timeout)
-        self._links[number] = NeighbourLink(number, mtu, now, round_trip)
+        link = self._links[number] = NeighbourLink(number, mtu, now, round_trip)
+        self._wake(link)
+        self._schedule(link)
 
     def remove_link(self, number: LinkNumber, now: float) -> None:
         self.carrier_failed(number, now)
         self._links.pop(number, None)
+        self._busy.pop(number, None)
 
     def carrier_failed(self, number: LinkNumber, now: float) -> None:
         """The carrier says that nothing gets through: do not wait for silence."""
@@ -197,15 +207,18 @@ class LinkState:
         except messages.MessageError:
             self.drops[LinkStateDrop.MALFORMED] += 1
             return
+        self._wake(link)
         if isinstance(message, messages.Hello):
             self._receive_hello(link, message, now)
-        elif not isinstance(message, (messages.LinkState, messages.LinkStateReceived)):
+            self._schedule(link)
+        elif not isinstance(message, (messages.LinkState, messages.LinkStates, messages.LinkStateReceived)):
             self.drops[LinkStateDrop.NOT_LINK_STATE] += 1
         elif link.neighbour is None:
             self.drops[LinkStateDrop.NO_NEIGHBOUR] += 1
-        elif isinstance(message, messages.LinkState):
+        elif isinstance(message, (messages.LinkState, messages.LinkStates)):
             link.heard_at = now
-            self._receive_state(link, message, now)
+            for state in (message,) if isinstance(message, messages.LinkState) else message.states:
+                self._receive_state(link, state, now)
         else:
             link.heard_at = now
             for origin, boot, state_number, part in message.states:
@@ -262,6 +275,7 @@ class LinkState:
             for other in self._links.values():
                 if other is not link and other.up:
                     other.tell(key)
+                    self._wake(other)
             self._settle_soon(now)
         elif installed is Installed.SAME:
             link.knows(key, version, version, now)
@@ -276,19 +290,25 @@ class LinkState:
 
     def next_frame(self, now: float) -> tuple[LinkNumber, bytes] | None:
         """Link and payload of the next link-state frame to send, to all neighbours, under the all-ones filter."""
-        for link in self._links.values():
-            message: messages.LinkMessage | None = None
-            if link.hello_due:
-                link.hello_due = False
-                heard = () if link.neighbour is None else (link.neighbour,)
-                message = messages.Hello(self.name, self._boot, heard, link.mtu)
-            else:
-                message = link.next_acknowledgement(self.name)
-                if message is None and link.up:
-                    message = link.next_part(self._database, now)
+        while self._busy:
+            link = next(iter(self._busy.values()))
+            message = self._next_message(link, now)
             if message is not None:
                 return link.number, messages.encode(message)
+            del self._busy[link.number]
+            self._schedule(link)
         return None
+
+    def _next_message(self, link: NeighbourLink, now: float) -> messages.LinkMessage | None:
+        if link.hello_due:
+            link.hello_due = False
+            heard = () if link.neighbour is None else (link.neighbour,)
+            return messages.Hello(self.name, self._boot, heard, link.mtu)
+        acknowledgement = link.next_acknowledgement(self.name)
+        if acknowledgement is not None or not link.up:
+            return acknowledgement
+        parts = link.next_parts(self._database, now, self.config.flood_interval)
+        return messages.LinkStates(parts) if parts else None
 
     def next_event(self) -> Event | None:
         return self._events.popleft() if self._events else None
@@ -306,27 +326,26 @@ class LinkState:
             yield self._originate_at
         if self._settle_at is not None:
             yield self._settle_at
-        silence = self.config.hello_interval * self.config.dead_after
-        for link in self._links.values():
-            yield link.next_hello
-            if link.neighbour is not None:
-                yield link.heard_at + silence
-            retry = link.retry_at()
-            if retry is not None:
-                yield retry
+        if self._timers:
+            yield self._timers[0][0]
+
+    def _schedule(self, link: NeighbourLink) -> None:
+        # A timer that comes too early is harmless, so only earlier times need a new one.
+        # What a busy link has to send will be asked for; its time is worked out after that.
+        wanted = link.next_time(self._silence, flooding=link.number not in self._busy)
+        if link.timer is None or wanted < link.timer:
+            link.timer = wanted
+            heapq.heappush(self._timers, (wanted, link.number))
 
     def handle_timer(self, now: float) -> None:
         config = self.config
-        silence = config.hello_interval * config.dead_after
-        for link in self._links.values():
-            if link.next_hello <= now:
-                link.hello_due = True
-                link.next_hello = now + config.hello_interval * self._rng.uniform(1 - HELLO_JITTER, 1 + HELLO_JITTER)
-            if link.neighbour is not None and link.heard_at + silence <= now:
-                self._lost(link, now)
-            retry = link.retry_at()
-            if retry is not None and retry <= now:
-                self.repeated += link.retry(now)
+        while self._timers and self._timers[0][0] <= now:
+            when, number = heapq.heappop(self._timers)
+            link = self._links.get(number)
+            if link is not None and link.timer == when:
+                link.timer = None
+                self._handle_link(link, now)
+                self._schedule(link)
         if self._sweep_at <= now:
             self._sweep_at = now + config.max_age / SWEEPS_PER_AGE
             if self._database.forget_old(now, self.name):
@@ -336,6 +355,18 @@ class LinkState:
         if self._settle_at is not None and self._settle_at <= now:
             self._settle_at = None
             self._work_out_graph()
+
+    def _handle_link(self, link: NeighbourLink, now: float) -> None:
+        if link.next_hello <= now:
+            link.hello_due = True
+            interval = self.config.hello_interval
+            link.next_hello = now + interval * self._rng.uniform(1 - HELLO_JITTER, 1 + HELLO_JITTER)
+        if link.neighbour is not None and link.heard_at + self._silence <= now:
+            self._lost(link, now)
+        retry = link.retry_at()
+        if retry is not None and retry <= now:
+            self.repeated += link.retry(now)
+        self._wake(link)
 
     # What is known.
 
@@ -387,6 +418,10 @@ class LinkState:
 
     # Within.
 
+    def _wake(self, link: NeighbourLink) -> None:
+        """The link may have something to send."""
+        self._busy[link.number] = link
+
     def _up(self, link: NeighbourLink, now: float) -> None:
         link.up = True
         if link.neighbour is not None:
@@ -427,6 +462,7 @@ class LinkState:
             for link in self._links.values():
                 if link.up:
                     link.tell((self.name, part.part))
+                    self._wake(link)
         self._settle_soon(now)
 
     def _settle_soon(self, now: float) -> None:

@@ -11,6 +11,8 @@ from psirp_stack.control.known_graph import NodeState
 PART_BYTES = 900
 """Names and numbers in one part of a link state, so that it fits into a frame of every link we use."""
 ENTRY_BYTES = 2 + 9
+FIXED_BYTES = 100
+"""All fields of a part but its neighbours, the longest name included."""
 MILLISECONDS = 1000
 
 Version = tuple[int, int]
@@ -111,12 +113,17 @@ class LinkStateDatabase:
         return len(old)
 
 
+def size_of(part: messages.LinkState) -> int:
+    """At most so many bytes are needed to encode a part."""
+    return FIXED_BYTES + sum(len(name) + ENTRY_BYTES for name, _ in part.neighbours)
+
+
 def own_parts(origin: str, version: Version, roles: int, neighbours: list[tuple[str, int]]) -> list[messages.LinkState]:
     """A node's own link state, cut so that each part fits into a frame."""
     groups: list[list[tuple[str, int]]] = [[]]
     size = 0
     for name, mtu in neighbours:
-        cost = len(name.encode()) + ENTRY_BYTES
+        cost = len(name) + ENTRY_BYTES
         if size + cost > PART_BYTES:
             groups.append([])
             size = 0

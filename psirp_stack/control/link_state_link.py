@@ -3,10 +3,12 @@
 from dataclasses import dataclass, field
 
 from psirp_stack.control import messages
-from psirp_stack.control.link_state_database import Key, LinkStateDatabase, Version
+from psirp_stack.control.link_state_database import FIXED_BYTES, PART_BYTES, Key, LinkStateDatabase, Version, size_of
 from psirp_stack.control.rtt import RoundTrip
 
-STATES_IN_FLIGHT = 32
+STATES_IN_FLIGHT = 256
+"""Parts of link states: some ten frames, since many fit into one."""
+FRAME_BYTES = PART_BYTES + FIXED_BYTES
 ACKNOWLEDGED_BYTES = 900
 ACKNOWLEDGED_FIELDS = 1 + 2 + 9 + 9 + 3
 
@@ -35,6 +37,9 @@ class NeighbourLink:
     up: bool = False
     unlisted: int = 0
     """Hellos in a row in which an up neighbour did not name us: it does not hear us."""
+    timer: float | None = None
+    flood_at: float = 0.0
+    """When link states may be sent again."""
     hello_due: bool = True
     acknowledgements: dict[tuple[str, int, int, int], None] = field(default_factory=dict)
     pending: dict[Key, None] = field(default_factory=dict)
@@ -71,18 +76,27 @@ class NeighbourLink:
         self.in_flight.clear()
         self.attempts.clear()
 
-    def next_part(self, database: LinkStateDatabase, now: float) -> messages.LinkState | None:
-        """The next link state to send here, if the neighbour can take one."""
+    def next_parts(self, database: LinkStateDatabase, now: float, pace: float) -> tuple[messages.LinkState, ...]:
+        """The next link states to send here, if the neighbour can take some now: as many as one frame holds."""
+        if now < self.flood_at:
+            return ()
+        parts: list[messages.LinkState] = []
+        size = 0
         while self.pending and len(self.in_flight) < STATES_IN_FLIGHT:
             key = next(iter(self.pending))
-            del self.pending[key]
             part = database.part(key, now)
             if part is not None:
+                size += size_of(part)
+                if size > FRAME_BYTES and parts:
+                    return tuple(parts)
                 attempts = self.attempts.get(key, 0) + 1
                 self.attempts[key] = attempts
                 self.in_flight[key] = InFlight((part.boot, part.number), now, attempts)
-                return part
-        return None
+                parts.append(part)
+            del self.pending[key]
+        # The first news go out at once; what comes right after them is sent together.
+        self.flood_at = now + pace
+        return tuple(parts)
 
     def next_acknowledgement(self, sender: str) -> messages.LinkStateReceived | None:
         if not self.acknowledgements:
@@ -90,13 +104,23 @@ class NeighbourLink:
         chosen = []
         size = 0
         for entry in self.acknowledgements:
-            size += len(entry[0].encode()) + ACKNOWLEDGED_FIELDS
+            size += len(entry[0]) + ACKNOWLEDGED_FIELDS
             if size > ACKNOWLEDGED_BYTES:
                 break
             chosen.append(entry)
         for entry in chosen:
             del self.acknowledgements[entry]
         return messages.LinkStateReceived(sender, tuple(chosen))
+
+    def next_time(self, silence: float, flooding: bool) -> float:
+        """When there is something to do here."""
+        wanted = self.next_hello
+        if self.neighbour is not None:
+            wanted = min(wanted, self.heard_at + silence)
+        if flooding and self.pending and len(self.in_flight) < STATES_IN_FLIGHT:
+            wanted = min(wanted, self.flood_at)
+        retry = self.retry_at()
+        return wanted if retry is None else min(wanted, retry)
 
     def retry_at(self) -> float | None:
         flight = next(iter(self.in_flight.values()), None)

@@ -330,7 +330,13 @@ class LinkStateReceived(_Value, frozen=True, tag=42):
     states: Annotated[tuple[tuple[Name, Count, Count, Part], ...], Meta(max_length=MAX_NAMES)]
 
 
-LinkMessage = Hello | LinkState | LinkStateReceived
+class LinkStates(_Value, frozen=True, tag=43):
+    """As many link states as fit into one frame."""
+
+    states: Annotated[tuple[LinkState, ...], Meta(max_length=MAX_PARTS)]
+
+
+LinkMessage = Hello | LinkState | LinkStates | LinkStateReceived
 Message = RendezvousMessage | NodeMessage | TopologyMessage | LinkMessage
 
 _encoder = msgspec.msgpack.Encoder()

@@ -46,9 +46,11 @@ def hello(name: str, *heard: str, boot: int = 1, mtu: int = MTU) -> bytes:
 
 
 def said(state: LinkState, now: float = 0.0) -> list[tuple[int, messages.Message]]:
-    frames = []
+    frames: list[tuple[int, messages.Message]] = []
     while (frame := state.next_frame(now)) is not None:
-        frames.append((frame[0], messages.decode(frame[1])))
+        message = messages.decode(frame[1])
+        states = message.states if isinstance(message, messages.LinkStates) else (message,)
+        frames += [(frame[0], state) for state in states]
     return frames
 
 
