@@ -154,6 +154,9 @@ class TopologyManager:
         for one, other in removed | resized:
             for link in ((one, other), (other, one)):
                 self._dirty.update(dict.fromkeys(self._by_link.get(link, ())))
+        for name in self._known.numbers.keys() - known.numbers.keys():
+            # One that serves only itself uses no link.
+            self._dirty.update(dict.fromkeys(self._by_publisher.get(name, ())))
         moved = self._distances.change(known, removed, added)
         for publisher, nodes in moved.items():
             for key in self._by_publisher.get(publisher, ()):

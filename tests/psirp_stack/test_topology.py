@@ -231,6 +231,11 @@ def test_a_subscriber_on_the_publishers_own_node_needs_no_filter() -> None:
     net.match("p", "p s", 2)
     assert [grant.subscribers for grant in net.started["p", RID].filters] == [("s",)]
     assert net.served["p", RID].publisher == "p"
+    net.match("p", "p", 3)
+    net.node("p", there=False)
+    assert net.answers[RID].unserved == (("p", int(Code.UNREACHABLE)),)
+    net.node("p", there=True)
+    assert net.answers[RID].unserved == ()
 
 
 def test_nothing_is_said_again_when_nothing_changed_for_somebody() -> None:
@@ -379,7 +384,7 @@ def test_a_subscriber_too_far_for_any_filter_is_told_so_and_the_near_ones_are_se
 Event = tuple[str, int, int]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.integers(0, 20),
     st.lists(
