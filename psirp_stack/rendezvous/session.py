@@ -357,7 +357,7 @@ class Session(Tables):
     def _told_in_this_life(self, life: NodeRow, scope: ScopeRow) -> tuple[int, int, bytes]:
         """A node that declares again what it watches already is not told a second time."""
         for other in self.lives(life.name):
-            if other.no != life.no and other.boot == life.boot:
+            if other.no != life.no and other.boot == life.boot and other.state != Life.OVER:
                 rows = self.tx.execute(
                     "SELECT phase, after_no, after_rid FROM watchers WHERE scope = ? AND node = ?",
                     (scope.no, other.no),
