@@ -29,6 +29,7 @@ COMMANDS: dict[str, str] = {
     "fuzz": "feed mutated frames to the parsers and count what they say",
     "hub": "run the WebSub hub alone",
     "id": "show the PSIRP identifiers of topic URLs",
+    "keys": "make and keep the keys that sign publications",
 }
 
 EXIT_USAGE = 2

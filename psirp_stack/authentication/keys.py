@@ -26,6 +26,19 @@ PRIVATE_MODE = 0o600
 OTHERS = 0o077
 
 
+FIELD_PRIME = (1 << 255) - 19
+WEAK_Y = frozenset(
+    (
+        0,
+        1,
+        FIELD_PRIME - 1,
+        int.from_bytes(bytes.fromhex("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"), "little"),
+        int.from_bytes(bytes.fromhex("c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a"), "little"),
+    )
+)
+"""The points whose order divides 8: for them one can find signatures that fit anything, so they are not taken as keys."""
+
+
 class KeyFileError(Exception):
     """A key file that cannot be used; the text says which and why."""
 
@@ -43,6 +56,8 @@ class PublicKey:
     def __init__(self, raw: bytes) -> None:
         if len(raw) != RAW_KEY_BYTES:
             raise ValueError(f"a public key has {RAW_KEY_BYTES} bytes, not {len(raw)}")
+        if (int.from_bytes(raw, "little") & ((1 << 255) - 1)) % FIELD_PRIME in WEAK_Y:
+            raise ValueError("not a key: a point of small order, for which anybody can sign")
         self.raw = raw
         self.hash = key_hash(raw)
         self._key = Ed25519PublicKey.from_public_bytes(raw)

@@ -30,7 +30,7 @@ from psirp_stack.wire.codec import (
     WireError,
     build,
 )
-from psirp_stack.wire.numbers import FORWARDING_BYTES, SIGNATURE_BYTES, HeaderType
+from psirp_stack.wire.numbers import FORWARDING_BYTES, ID_BYTES, SIGNATURE_BYTES, HeaderType
 
 PUBLICATION_CONTEXT = b"psph publication 1\0"
 PACKET_CONTEXT = b"psph packet 1\0"
@@ -62,6 +62,14 @@ class PublicationFacts:
     number: int
     content_digest: bytes
     attributes_digest: bytes
+
+    def __post_init__(self) -> None:
+        # `struct` would cut or fill byte strings of another length, and two publications would look alike.
+        parts = (self.sid, self.rid, self.vrid, self.content_digest, self.attributes_digest)
+        if any(len(part) != ID_BYTES for part in parts):
+            raise ValueError(f"ids and digests have {ID_BYTES} bytes")
+        if not all(0 <= number < 1 << 64 for number in (self.length, self.epoch, self.number)):
+            raise ValueError("length, epoch and number are unsigned 64-bit numbers")
 
     @classmethod
     def of(

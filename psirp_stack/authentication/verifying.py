@@ -30,6 +30,7 @@ class Refusal(Enum):
     UNSIGNED = "it is not signed, and the scope takes signed publications only"
     UNKNOWN_SIGNER = "the signer's key is not among the trusted keys"
     NOT_ALLOWED = "the signer is not among those who may publish in this scope"
+    NO_KEY = "the key it comes with is none"
     WRONG_KIND = "the signature is of another kind: a packet's in place of a publication's, or the other way round"
     WRONG_SIGNATURE = "the signature does not fit: something was changed on the way, or another key made it"
     NOT_YET_VALID = "it was signed in the future: a clock is wrong"
@@ -123,16 +124,19 @@ class Verifier:
 
     def check_credential(self, request: Signable, credential: Credential, node: str, now_ms: int) -> Verdict:
         """Check who asks. The key comes with the credential: whether it may is the policy's to say."""
-        refusal = self._credential_refusal(request, credential, node, now_ms)
-        signer = PublicKey(credential.public_key).hash if refusal is None else None
+        try:
+            key = PublicKey(credential.public_key)
+            refusal, signer = self._credential_refusal(key, request, credential, node, now_ms), key.hash
+        except ValueError:
+            refusal, signer = Refusal.NO_KEY, None
         rid = request.rid if hasattr(request, "rid") else bytes(len(request.sid))
         return self._counted(Verdict(refusal, signer), request.sid, rid)
 
-    def _credential_refusal(self, request: Signable, credential: Credential, node: str, now_ms: int) -> Refusal | None:
-        key = PublicKey(credential.public_key)
-        if not key.verifies(
-            credential.signature, request_bytes(request, node, credential.timestamp, credential.sequence)
-        ):
+    def _credential_refusal(
+        self, key: PublicKey, request: Signable, credential: Credential, node: str, now_ms: int
+    ) -> Refusal | None:
+        covered = request_bytes(request, node, credential.timestamp, credential.sequence)
+        if not key.verifies(credential.signature, covered):
             return Refusal.WRONG_SIGNATURE
         if credential.timestamp > now_ms + self._config.max_skew_ms:
             return Refusal.NOT_YET_VALID
