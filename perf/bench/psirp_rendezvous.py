@@ -3,7 +3,7 @@
 A store with N items (each with a publisher) is filled; then a subscriber comes to random items, which makes a match
 each time. Match time is from the call to the committed outcome that holds the `Match`, one at a time; the rate is with
 many requests under way, so that they share commits. Each size runs in a process of its own, because memory is part of
-the answer, and the sizes take turns, so that a busy moment of the machine does not fall on one of them.
+the answer, and they take turns match by match, so that a busy moment of the machine does not fall on one of them.
 
 `measure` is what a larger benchmark calls; `BENCHMARK` makes a member of the family of it.
 """
@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import median
 
 from perf.bench.family import Bar, Benchmark, Outcome, Row, Sense, Ticker, percentile, progress_bar
-from psirp_stack.control.messages import Declaration, Declare, SubscribeItem
+from psirp_stack.control.messages import Declaration, Declare, SubscribeItem, UnsubscribeItem
 from psirp_stack.rendezvous import Outcome as RendezvousOutcome
 from psirp_stack.rendezvous import Rendezvous, RendezvousConfig, Role
 
@@ -32,16 +32,19 @@ ENTRIES = 1000
 IN_FLIGHT = 8
 """Parts of the declaration that fill the store, under way at once."""
 SCOPES = 100
-ROUNDS = 8
+FULL_ROUNDS = 24
+QUICK_ROUNDS = 8
+ONE_BY_ONE = 20
+TOGETHER = 300
+"""Matches in a round: each alone, and then all at once."""
 SUBSCRIBER = "subscriber"
 PUBLISHER = "publisher"
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """One turn of one size."""
+class Together:
+    """What came of many requests under way at once."""
 
-    latencies: tuple[float, ...]
     rate: float
     memory: int
     peak: int
@@ -84,26 +87,34 @@ def _check(future: Future[RendezvousOutcome]) -> RendezvousOutcome:
     return outcome
 
 
-def _turn(rendezvous: Rendezvous, items: int, first: int, one_by_one: int, together: int, path: Path) -> Sample:
-    """Subscribe to the items from `first` on, in a random order that is the same in every run."""
-    order = [_shuffled(number, items) for number in range(first, first + one_by_one + together)]
-    latencies = []
-    for number in order[:one_by_one]:
-        request = SubscribeItem(number + 1, *item(number))
-        begin = time.perf_counter()
-        outcome = _check(rendezvous.handle(SUBSCRIBER, 1, request, 0.0, 0))
-        latencies.append(time.perf_counter() - begin)
-        if len(outcome.matches) != 1:
-            raise RuntimeError(f"{len(outcome.matches)} matches in place of one")
-    requests = [SubscribeItem(number + 1, *item(number)) for number in order[one_by_one:]]
+def _one(rendezvous: Rendezvous, number: int) -> float:
+    """The seconds that one match takes."""
+    request = SubscribeItem(number + 1, *item(number))
+    begin = time.perf_counter()
+    outcome = _check(rendezvous.handle(SUBSCRIBER, 1, request, 0.0, 0))
+    seconds = time.perf_counter() - begin
+    if len(outcome.matches) != 1:
+        raise RuntimeError(f"{len(outcome.matches)} matches in place of one")
+    return seconds
+
+
+def _many(rendezvous: Rendezvous, numbers: Sequence[int], path: Path) -> Together:
+    requests = [SubscribeItem(number + 1, *item(number)) for number in numbers]
     begin = time.perf_counter()
     futures = [rendezvous.handle(SUBSCRIBER, 1, request, 0.0, 0) for request in requests]
     matches = sum(len(_check(future).matches) for future in futures)
     rate = matches / (time.perf_counter() - begin)
-    if matches != together:
-        raise RuntimeError(f"{matches} matches in place of {together}")
+    if matches != len(numbers):
+        raise RuntimeError(f"{matches} matches in place of {len(numbers)}")
     size = sum(file.stat().st_size for file in path.parent.iterdir())
-    return Sample(tuple(latencies), rate, _status("VmRSS"), _status("VmHWM"), size)
+    return Together(rate, _status("VmRSS"), _status("VmHWM"), size)
+
+
+def _leave(rendezvous: Rendezvous, numbers: Sequence[int]) -> None:
+    """Take the subscriptions back, so that the next round finds what this one found."""
+    requests = [UnsubscribeItem(number + 1, *item(number)) for number in numbers]
+    for future in [rendezvous.handle(SUBSCRIBER, 1, request, 0.0, 0) for request in requests]:
+        _check(future)
 
 
 def _shuffled(position: int, items: int) -> int:
@@ -111,31 +122,38 @@ def _shuffled(position: int, items: int) -> int:
     return position * 7919 % items
 
 
-def _serve(items: int, folder: str, one_by_one: int, together: int, pipe: Connection) -> None:
-    """A process with a rendezvous of one size: fills it, then takes a turn whenever it is told to."""
+def _serve(items: int, folder: str, pipe: Connection) -> None:
+    """A process with a rendezvous of one size: fills it, then makes as many matches as it is told to."""
     path = Path(folder) / "rendezvous.db"
     before = _status("VmRSS")
     rendezvous = Rendezvous.open(path, RendezvousConfig(max_items_per_node=10_000_000), now=0.0)
     _fill(rendezvous, items, pipe.send)
     pipe.send(before)
-    first = 0
-    while pipe.recv():
-        pipe.send(_turn(rendezvous, items, first, one_by_one, together, path))
-        first += one_by_one + together
+    position = 0
+    taken: list[int] = []
+    while count := pipe.recv():
+        numbers = [_shuffled(position + step, items) for step in range(count)]
+        position += count
+        taken += numbers
+        if count == 1:
+            pipe.send(_one(rendezvous, numbers[0]))
+        else:
+            pipe.send(_many(rendezvous, numbers, path))
+            _leave(rendezvous, taken)
+            taken.clear()
     rendezvous.close()
 
 
 class _Worker:
-    def __init__(self, items: int, folder: Path, one_by_one: int, together: int, tick: Ticker) -> None:
+    def __init__(self, items: int, folder: Path, tick: Ticker) -> None:
         context = multiprocessing.get_context("spawn")
         self.items = items
-        self.samples: list[Sample] = []
+        self.latencies: list[float] = []
+        self.together: list[Together] = []
         self._pipe, other = context.Pipe()
         place = folder / str(items)
         place.mkdir()
-        self._process = context.Process(
-            target=_serve, args=(items, str(place), one_by_one, together, other), daemon=True
-        )
+        self._process = context.Process(target=_serve, args=(items, str(place), other), daemon=True)
         begin = time.perf_counter()
         self._process.start()
         other.close()
@@ -145,24 +163,28 @@ class _Worker:
         self.memory_before: int = self._pipe.recv()
         self.fill_seconds = time.perf_counter() - begin
 
-    def turn(self) -> None:
-        self._pipe.send(True)
-        self.samples.append(self._pipe.recv())
+    def one(self) -> None:
+        self._pipe.send(1)
+        self.latencies.append(self._pipe.recv())
+
+    def many(self, count: int) -> None:
+        self._pipe.send(count)
+        self.together.append(self._pipe.recv())
 
     def stop(self) -> None:
-        self._pipe.send(False)
+        self._pipe.send(0)
         self._process.join(30)
         if self._process.is_alive():
             self._process.terminate()
 
     def row(self) -> Row:
-        latencies = sorted(latency for sample in self.samples for latency in sample.latencies)
-        last = self.samples[-1]
+        latencies = sorted(self.latencies)
+        last = self.together[-1]
         return {
             "items": self.items,
             "match p50 ms": percentile(latencies, 0.5) * 1e3,
             "match p99 ms": percentile(latencies, 0.99) * 1e3,
-            "matches/s": median(sample.rate for sample in self.samples),
+            "matches/s": median(many.rate for many in self.together),
             "memory MiB": last.memory / 2**20,
             "of it at start MiB": self.memory_before / 2**20,
             "peak MiB": last.peak / 2**20,
@@ -171,21 +193,24 @@ class _Worker:
         }
 
 
-def measure(sizes: Sequence[int], one_by_one: int, together: int, folder: Path | None = None) -> list[Row]:
+def measure(sizes: Sequence[int], one_by_one: int, together: int, rounds: int, folder: Path | None = None) -> list[Row]:
     """A row for each size. All stores exist at once: a million items take a few hundred megabytes of disk."""
-    for size in sizes:
-        if ROUNDS * (one_by_one + together) > size * 0.8 and size > min(sizes):
-            raise ValueError(f"{size} items are too few for {ROUNDS} turns of {one_by_one + together}")
+    if one_by_one + together > min(sizes):
+        raise ValueError(f"{min(sizes)} items are too few for turns of {one_by_one + together}")
     place = Path(tempfile.mkdtemp(prefix="psph-rendezvous-", dir=folder))
     workers: list[_Worker] = []
     try:
-        with progress_bar("rendezvous", sum(-(-size // ENTRIES) for size in sizes) + ROUNDS * len(sizes)) as tick:
+        with progress_bar("rendezvous", sum(-(-size // ENTRIES) for size in sizes) + rounds * len(sizes)) as tick:
             for size in sizes:
-                workers.append(_Worker(size, place, one_by_one, together, tick))
-            for round_ in range(ROUNDS):
+                workers.append(_Worker(size, place, tick))
+            for round_ in range(rounds):
                 # Every other round backwards, so that no size always follows the same neighbour.
-                for worker in workers if round_ % 2 else reversed(workers):
-                    worker.turn()
+                order = workers if round_ % 2 else workers[::-1]
+                for _ in range(one_by_one):
+                    for worker in order:
+                        worker.one()
+                for worker in order:
+                    worker.many(together)
                     tick(f"matching in {worker.items} items")
         return [worker.row() for worker in workers]
     finally:
@@ -203,11 +228,15 @@ class RendezvousBenchmark:
 
     def run(self, options: argparse.Namespace) -> Outcome:
         sizes = QUICK_SIZES if options.quick else FULL_SIZES
-        one_by_one, together = (40, 60) if options.quick else (50, 70)
-        rows = measure(sizes, one_by_one, together, options.folder)
+        rounds = QUICK_ROUNDS if options.quick else FULL_ROUNDS
+        rows = measure(sizes, ONE_BY_ONE, TOGETHER, rounds, options.folder)
         p50 = [float(row["match p50 ms"] or 0) for row in rows]
         bar = Bar(f"match p50 at {sizes[-1]} items / at {sizes[0]}", p50[-1] / p50[0], Sense.AT_MOST, 3)
-        return Outcome({"sizes": " ".join(map(str, sizes)), "turns": ROUNDS, "one by one": one_by_one}, rows, [bar])
+        return Outcome(
+            {"sizes": " ".join(map(str, sizes)), "rounds": rounds, "one by one": ONE_BY_ONE, "together": TOGETHER},
+            rows,
+            [bar],
+        )
 
 
 BENCHMARK: Benchmark = RendezvousBenchmark()

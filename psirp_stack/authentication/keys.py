@@ -36,7 +36,7 @@ WEAK_Y = frozenset(
         int.from_bytes(bytes.fromhex("c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a"), "little"),
     )
 )
-"""The points whose order divides 8: for them one can find signatures that fit anything, so they are not taken as keys."""
+"""The points whose order divides 8: for them one can find signatures that fit anything, so they are no keys."""
 
 
 class KeyFileError(Exception):

@@ -319,6 +319,7 @@ class Session(Tables):
         check_not_reserved(sid)
         scope = self.scope(sid)
         if scope is not None and self._watches(life, scope):
+            self.make_implicit(sid, present=True)  # somebody may have unpublished it since
             return False
         if scope is not None and scope.present:
             self.check_allowed(scope, Role.SUBSCRIBES, key)
