@@ -98,6 +98,7 @@ def _do(session: Session, asked: Asked) -> tuple[Code, str]:
             return _keep_alive(session, node, boot, request)
     session.end_former_lives(node, boot)
     key = _proved(asked.proofs[0])
+    life = session.living(node, boot) or session.begin_life(node, boot)  # refused here, nothing is half done
     changed = True
     match request:
         case PublishScope():
@@ -105,19 +106,18 @@ def _do(session: Session, asked: Asked) -> tuple[Code, str]:
         case UnpublishScope():
             unpublish_scope(session, node, request, key)
         case SubscribeScope():
-            changed = subscribe_scope(session, _life(session, node, boot), request.sid, key)
+            changed = subscribe_scope(session, life, request.sid, key)
         case UnsubscribeScope():
             _unsubscribe_scope(session, node, boot, request)
         case PublishItem():
-            changed = session.join(_life(session, node, boot), Role.PUBLISHES, request.sid, request.rid, key)
+            changed = session.join(life, Role.PUBLISHES, request.sid, request.rid, key)
         case SubscribeItem():
-            changed = session.join(_life(session, node, boot), Role.SUBSCRIBES, request.sid, request.rid, key)
+            changed = session.join(life, Role.SUBSCRIBES, request.sid, request.rid, key)
         case UnpublishItem():
             _leave_item(session, node, boot, Role.PUBLISHES, request.sid, request.rid)
         case UnsubscribeItem():
             _leave_item(session, node, boot, Role.SUBSCRIBES, request.sid, request.rid)
     if changed:
-        life = _life(session, node, boot)
         life.last_number = max(life.last_number, request.number)
         session.mark_node(life)
     return Code.SUCCESS, ""
@@ -127,10 +127,6 @@ def _proved(proof: Proof) -> bytes | None:
     if proof.refusal is not None:
         raise RefusedError(Code.BAD_SIGNATURE, proof.refusal)
     return proof.key
-
-
-def _life(session: Session, node: str, boot: int) -> NodeRow:
-    return session.living(node, boot) or session.begin_life(node, boot)
 
 
 def _rows(session: Session, node: str, boot: int) -> list[NodeRow]:

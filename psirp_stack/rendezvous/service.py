@@ -63,6 +63,17 @@ MAX_REFUSALS_TOLD = 32
 
 
 @dataclass(frozen=True, slots=True)
+class _EndLeases:
+    """Work: these nodes, in these lives, said nothing for too long."""
+
+    nodes: tuple[tuple[str, int], ...]
+
+    def __call__(self, session: Session) -> None:
+        for name, boot in self.nodes:
+            end_lease(session, name, boot)
+
+
+@dataclass(frozen=True, slots=True)
 class Statistics:
     """For people who look at a running rendezvous."""
 
@@ -97,6 +108,9 @@ class Rendezvous:
         self._now = now
         self._sweep_at: float | None = now
         self._sweeping = False
+        self._again: deque[Callable[[Session], None]] = deque()
+        """What nobody asks for a second time: done again when it failed."""
+        self._again_at = now
         self._newest = 0
         self._unanswered = Unanswered(config.max_unanswered_matches, 0, repeating=True)
         database.write(self._transaction(begin_repeat)).result()
@@ -168,9 +182,7 @@ class Rendezvous:
         """What the topology manager says."""
         self._now = max(self._now, now)
         if isinstance(message, TopologyStarted):
-            with self._lock:
-                self._unanswered.clear()
-            return self._submit(begin_resync, "TopologyStarted")
+            return self._submit_surely(self._resync)
         item = message.sid, message.rid
         with self._lock:
             gone = self._unanswered.is_answered(item, message.generation, self._newest)
@@ -189,7 +201,8 @@ class Rendezvous:
         """When `handle_timer` has something to do. Ask again after every outcome."""
         with self._lock:
             sweep_at = None if self._sweeping else self._sweep_at
-        times = [time for time in (sweep_at, self._leases.next_end()) if time is not None]
+            again_at = self._again_at if self._again else None
+        times = [time for time in (sweep_at, again_at, self._leases.next_end()) if time is not None]
         return min(times, default=None)
 
     def handle_timer(self, now: float) -> Future[Outcome] | None:
@@ -201,12 +214,11 @@ class Rendezvous:
         if over := self._leases.ended(now):
             for name, _ in over:
                 self._tell(LeaseEnded(name))
-
-            def end_leases(session: Session) -> None:
-                for name, boot in over:
-                    end_lease(session, name, boot)
-
-            return self._submit(end_leases, "LeaseEnded")
+            return self._submit_surely(_EndLeases(tuple(over)))
+        with self._lock:
+            again = self._again.popleft() if self._again and self._again_at <= now else None
+        if again is not None:
+            return self._submit_surely(again)
         with self._lock:
             if self._sweeping or self._sweep_at is None or self._sweep_at > now:
                 return None
@@ -285,6 +297,23 @@ class Rendezvous:
             return _done(give_up(error))
         job.add_done_callback(after)
         return result
+
+    def _submit_surely(self, core: Callable[[Session], None]) -> Future[Outcome]:
+        def failed(_: Exception) -> Outcome:
+            with self._lock:
+                self._again.append(core)
+                self._again_at = self._now + RETRY_AFTER
+            return Outcome()
+
+        def committed(_: Outcome) -> None:
+            if core == self._resync:
+                with self._lock:
+                    self._unanswered.clear()
+
+        return self._submit(core, "TopologyStarted" if core == self._resync else "LeaseEnded", committed, failed)
+
+    def _resync(self, session: Session) -> None:
+        begin_resync(session)
 
     def _take_note(self, outcome: Outcome) -> None:
         """In the writer's thread, after the commit."""

@@ -249,7 +249,8 @@ class Session(Tables):
             event = ScopePublished if now_there else ScopeUnpublished
             for name in self.watcher_names(scope, 0, item.rid, False):
                 self.out.say(name, event(scope.sid, item.rid, False))
-        if item.changed and (item.was_matched or item.matched):
+        forgotten = item.gone and item.generation > 0
+        if item.changed and (item.was_matched or item.matched or forgotten):
             self.state.generation += 1
             item.generation = self.state.generation
             self.say_match(item, scope)

@@ -131,7 +131,9 @@ def test_every_well_formed_message_is_answered(tmp_path: Path) -> None:
     now = 0.0
     for step in range(MESSAGES):
         now += rng.random() * 0.02
-        node, boot = rng.choice(NAMES), 1 + step // 200 if rng.random() < 0.9 else rng.choice((0, 1, LARGEST >> 1))
+        node, boot = rng.choice(NAMES), 1 + step // 200
+        if rng.random() < 0.1:
+            boot = LARGEST if node == NAMES[-1] else rng.choice((0, 1))
         chance = rng.random()
         if chance < 0.85:
             request = make.request(node, boot)

@@ -15,12 +15,15 @@ from psirp_stack.control.messages import (
     PublishItem,
     SubscribeItem,
     SubscribeScope,
+    TopologyStarted,
     UnpublishItem,
     UnsubscribeItem,
 )
-from psirp_stack.rendezvous import RendezvousConfig, Role, declarations_digest
+from psirp_stack.rendezvous import Outcome, RendezvousConfig, Role, declarations_digest
 from psirp_stack.rendezvous.declarations import WHOLE_SCOPE
-from psirp_stack.rendezvous.events import LeaseEnded
+from psirp_stack.rendezvous.events import LeaseEnded, WorkFailed
+from psirp_stack.rendezvous.session import Session
+from storage import StorageFullError
 from tests.psirp_stack.rendezvous_support import Desk, S, X, Y, ident
 
 
@@ -203,3 +206,29 @@ def test_unsubscribing_counts_for_all_that_a_node_is_declaring(desk: Desk) -> No
     desk.ok("s", Declare(4, 1, 1, 2, ()))
     desk.run()
     assert desk.explain(S, X).subscribers == ()
+
+
+def test_a_lease_that_ends_while_the_store_fails_is_ended_later(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.ok("p", PublishItem(1, S, X))
+    desk.ok("s", SubscribeItem(1, S, X))
+    desk.run()
+    desk.now += 31
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "finish", failing)
+        for _ in range(3):
+            future = desk.rendezvous.handle_timer(desk.now)
+            assert future is None or future.result(20) == Outcome()
+        assert desk.rendezvous.handle_topology(TopologyStarted(1), desk.now).result(20) == Outcome()
+        reply = desk.ask("q", PublishItem(1, S, Y))
+        assert reply.code == Code.LIMIT_REACHED
+        assert reply.reason == "nothing was changed: the disk is full"
+    assert [event.work for event in desk.events if isinstance(event, WorkFailed)]
+    desk.events.clear()
+    assert desk.explain(S, X).publishers == ("p",)
+    desk.run(until=desk.now + 2)
+    assert desk.explain(S, X).publishers == desk.explain(S, X).subscribers == ()
+    assert who(desk.matches[-1]) == ((), ())
+
+
+def failing(_: Session) -> None:
+    raise StorageFullError("the disk is full")
