@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from identifiers.content import version_id
 from psirp_stack.authentication.keys import FIELD_PRIME, WEAK_Y, KeyFileError, KeyPair, PublicKey
 from psirp_stack.authentication.replay import ReplayGuard, ReplayWindow
 from psirp_stack.authentication.signing import PublicationFacts, Signer
@@ -95,6 +96,16 @@ def test_a_signed_publication_is_accepted_and_its_signer_named() -> None:
     assert verdict.accepted
     assert verdict.signer == ALICE.hash
     assert checker.accepted == 1
+
+
+def test_9_equal_content_has_an_equal_version_id_on_two_nodes_and_both_signatures_count() -> None:
+    for content in (b"", b"a", bytes(10_000)):
+        vrid = bytes(version_id(content))
+        alice = PublicationFacts.of(SID, RID, vrid, 1, 1, content, b"")
+        bob = PublicationFacts.of(SID, RID, bytes(version_id(bytes(bytearray(content)))), 9, 4, content, b"")
+        assert (alice.vrid, alice.content_digest) == (bob.vrid, bob.content_digest)
+        assert refusal(Signer(ALICE, NOW).sign_publication(alice, NOW), alice, OPEN_SCOPE) is None
+        assert refusal(Signer(BOB, NOW).sign_publication(bob, NOW), bob, OPEN_SCOPE) is None
 
 
 @pytest.mark.parametrize("changed", [field.name for field in fields(PublicationFacts)])

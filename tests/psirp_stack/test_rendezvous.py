@@ -150,6 +150,27 @@ def test_8_a_node_that_falls_silent_is_equal_to_one_that_withdraws_everything(tm
     assert seen[0] == seen[1]
 
 
+# 10. With control packets lost and repeated the match still completes, and is said once.
+
+
+def test_10_requests_that_arrive_several_times_give_one_match(desk: Desk) -> None:
+    """Loss shows here as repetition: the courier sends again what was not acknowledged, also after a restart."""
+    rng = random.Random(10)
+    rids = [ident(n) for n in range(1, 21)]
+    for number, rid in enumerate(rids, 1):
+        requests = [("p", PublishItem(number, S, rid)), ("s", SubscribeItem(number, S, rid))]
+        rng.shuffle(requests)
+        for node, request in requests:
+            for _ in range(rng.randrange(1, 4)):
+                desk.ok(node, request)
+        if number % 7 == 0:
+            desk.restart()
+            for node, request in requests:
+                desk.ok(node, request)
+    desk.run()
+    assert [(match.rid, who(match)) for match in desk.matches] == [(rid, (("p",), ("s",))) for rid in rids]
+
+
 # Scopes.
 
 
