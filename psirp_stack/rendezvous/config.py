@@ -33,6 +33,8 @@ class RendezvousConfig:
     max_gone_items: int = 100_000
     """Items that nobody has or wants any more, kept until the topology manager has heard of it."""
     max_unanswered_matches: int = 100_000
+    max_kept_events: int = 10_000
+    """Scope events that have not arrived yet, kept in case the rendezvous is killed; beyond, the oldest are let go."""
     max_unserved_reports: int = 10_000
     max_refusals_per_item: int = 8
     max_items_with_refusals: int = 1024

@@ -34,6 +34,8 @@ class Outcome:
     """There is background work now: `next_timer` says so."""
     bounds: tuple[str, ...] = ()
     """Settings whose bound was reached."""
+    kept: tuple[int, ...] = ()
+    """Events in it that are sent again after a crash, unless `Rendezvous.settled` was called with this outcome."""
 
     def __iter__(self) -> Iterator[RendezvousAnswer]:
         return (message for _, message in self.to_nodes)
@@ -52,6 +54,7 @@ class OutcomeBuilder:
     refused: dict[str, list[DeclarationRefused]] = field(default_factory=dict)
     background: bool = False
     bounds: list[str] = field(default_factory=list)
+    kept: list[int] = field(default_factory=list)
 
     def say(self, node: str, message: RendezvousAnswer) -> None:
         self.to_nodes.append((node, message))
@@ -70,4 +73,4 @@ class OutcomeBuilder:
         self.refused.clear()
 
     def build(self) -> Outcome:
-        return Outcome(tuple(self.to_nodes), tuple(self.matches), self.background, tuple(self.bounds))
+        return Outcome(tuple(self.to_nodes), tuple(self.matches), self.background, tuple(self.bounds), tuple(self.kept))

@@ -106,6 +106,14 @@ MIGRATIONS = (
             """,
             "CREATE INDEX watchers_of_node ON watchers (node, scope)",
             "CREATE INDEX watchers_to_tell ON watchers (scope, node) WHERE phase < 2",
+            # Events for nodes that may not have arrived yet.
+            """
+            CREATE TABLE kept_events (
+                no      INTEGER PRIMARY KEY,
+                node    TEXT NOT NULL,
+                message BLOB NOT NULL
+            )
+            """,
             """
             CREATE TABLE unserved (
                 sid        BLOB    NOT NULL,

@@ -7,7 +7,7 @@ was refused lately, which matches topology has not answered. Call everything her
 
 import contextlib
 import threading
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -19,7 +19,6 @@ from psirp_stack.authentication.trust import TrustStore
 from psirp_stack.authentication.verifying import Verifier
 from psirp_stack.control.codes import Code
 from psirp_stack.control.messages import (
-    MAX_REASON,
     Credential,
     DeclarationsRefused,
     Declare,
@@ -31,10 +30,13 @@ from psirp_stack.control.messages import (
     PublishScope,
     RendezvousRequest,
     Reply,
+    ScopePublished,
+    ScopeUnpublished,
     SubscribeItem,
     SubscribeScope,
     TopologyStarted,
     UnpublishScope,
+    decode,
 )
 from psirp_stack.rendezvous.config import RendezvousConfig
 from psirp_stack.rendezvous.declarations import WHOLE_SCOPE
@@ -49,6 +51,7 @@ from psirp_stack.rendezvous.events import (
 )
 from psirp_stack.rendezvous.leases import Leases
 from psirp_stack.rendezvous.outcome import Outcome, OutcomeBuilder
+from psirp_stack.rendezvous.refusals import RecentRefusals
 from psirp_stack.rendezvous.requests import NO_PROOF, Asked, Proof, decide
 from psirp_stack.rendezvous.schema import MIGRATIONS
 from psirp_stack.rendezvous.session import Session
@@ -59,7 +62,6 @@ from storage import Database, StorageError, Transaction
 
 RETRY_AFTER = 1.0
 """Seconds until background work that failed (a full disk) is tried again."""
-MAX_REFUSALS_TOLD = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +97,17 @@ class Rendezvous:
         verifier: Verifier | None = None,
         observer: Observer | None = None,
     ) -> None:
-        """On an open database that has `MIGRATIONS`. Waits for its first write, so not from within an event loop
-        that must not stop."""
+        """On an open database that has `MIGRATIONS`. Waits for a first write: make it before the event loop is busy.
+
+        The observer is called from the store's thread as well as from the caller's.
+        """
         self._database = database
         self._config = config
         self._verifier = verifier or Verifier(TrustStore())
         self._observer = observer
         self._lock = threading.Lock()
         self._leases = Leases(config.lease, config.max_nodes)
-        self._refusals: OrderedDict[tuple[bytes, bytes], deque[str]] = OrderedDict()
+        self._refusals = RecentRefusals(config.max_items_with_refusals, config.max_refusals_per_item)
         self._replies: Counter[str] = Counter()
         self._now = now
         self._sweep_at: float | None = now
@@ -120,6 +124,9 @@ class Rendezvous:
         self._unanswered.repeating = repeat is not None
         reports = database.read("SELECT sid, rid FROM unserved LIMIT ?", (config.max_unserved_reports,))
         self._with_report: set[tuple[bytes, bytes]] = {(sid, rid) for sid, rid in reports}
+        self._kept = 0
+        self.opening = self._left_over()
+        """What a former life may not have got across: send it before anything else."""
         for name, boot in database.read("SELECT name, max(boot) FROM nodes WHERE state < 2 GROUP BY name"):
             self._leases.renew(name, boot, now)
 
@@ -147,6 +154,23 @@ class Rendezvous:
             self._database.write(self._transaction(lambda session: session.state))
         self._database.close()
 
+    def _left_over(self) -> Outcome:
+        rows = self._database.read("SELECT no, node, message FROM kept_events ORDER BY no")
+        self._kept = len(rows)
+        messages = [(node, decode(message)) for _, node, message in rows]
+        events = tuple((n, m) for n, m in messages if isinstance(m, ScopePublished | ScopeUnpublished))
+        return Outcome(events, kept=tuple(no for no, _, _ in rows))
+
+    def settled(self, outcome: Outcome) -> None:
+        """All that an outcome says to nodes has arrived, or was given up: it need not be kept any longer."""
+        if outcome.kept:
+            with self._lock:
+                self._kept -= len(outcome.kept)
+            numbers = [(no,) for no in outcome.kept]
+            self._submit(
+                lambda session: session.tx.execute_many("DELETE FROM kept_events WHERE no = ?", numbers), "settled"
+            )
+
     # What arrives.
 
     def handle(self, node: str, boot: int, request: RendezvousRequest, now: float, now_ms: int) -> Future[Outcome]:
@@ -161,7 +185,10 @@ class Rendezvous:
                 reason = f"max_nodes: {len(self._leases)} nodes are known"
                 return _done(self._reply_alone(node, request, Code.LIMIT_REACHED, reason))
             self._leases.renew(node, boot, now)
-        refusals = self._refusals_about(request.sid, request.rid) if isinstance(request, Explain) else ()
+        refusals: tuple[str, ...] = ()
+        if isinstance(request, Explain):
+            with self._lock:
+                refusals = self._refusals.about(request.sid, request.rid)
         asked = Asked(node, boot, request, self._proofs(node, request, now_ms), refusals)
 
         def failed(error: Exception) -> Outcome:
@@ -171,8 +198,9 @@ class Rendezvous:
         def committed(outcome: Outcome) -> None:
             for message in outcome:
                 if isinstance(message, DeclarationsRefused):
-                    for entry in message.refused:
-                        self._remember(entry.sid, entry.rid, node, "Declare", Code(entry.code), entry.reason)
+                    with self._lock:
+                        for entry in message.refused:
+                            self._refusals.add(entry.sid, entry.rid, node, "Declare", Code(entry.code), entry.reason)
                 elif isinstance(message, Reply):
                     self._note(node, request, Code(message.code), message.reason)
 
@@ -321,15 +349,26 @@ class Rendezvous:
         with self._lock:
             if outcome.background:
                 self._sweep_at = self._now
+            self._kept += len(outcome.kept)
+            too_many = self._kept - self._config.max_kept_events if outcome.kept else 0
             for match in outcome.matches:
                 self._newest = max(self._newest, match.generation)
                 kept = self._unanswered.said((match.sid, match.rid), match.generation, _nobody(match)) and kept
         if not kept:
             self._tell(BoundReached("max_unanswered_matches"))
+        if too_many > 0:
+            self._let_go_of_events(too_many)
         for name in outcome.bounds:
             self._tell(BoundReached(name))
         if outcome.matches:
             self._tell(MatchesSaid(len(outcome.matches)))
+
+    def _let_go_of_events(self, count: int) -> None:
+        self._tell(BoundReached("max_kept_events"))
+        with self._lock:
+            self._kept -= count
+        statement = "DELETE FROM kept_events WHERE no IN (SELECT no FROM kept_events ORDER BY no LIMIT ?)"
+        self._submit(lambda session: session.tx.execute(statement, (count,)), "max_kept_events")
 
     def _reply_alone(self, node: str, request: RendezvousRequest, code: Code, reason: str) -> Outcome:
         self._note(node, request, code, reason)
@@ -343,26 +382,8 @@ class Rendezvous:
             self._replies[code.name] += 1
         if code is not Code.SUCCESS and not isinstance(request, Declare | KeepAlive):
             rid = getattr(request, "rid", WHOLE_SCOPE)
-            self._remember(request.sid, rid, node, type(request).__name__, code, reason)
-
-    def _remember(self, sid: bytes, rid: bytes, node: str, kind: str, code: Code, reason: str) -> None:
-        """Keep a refusal for those who will ask why nothing arrives."""
-        text = f"{kind} of {node}: {code.name}: {reason}"[:MAX_REASON]
-        with self._lock:
-            latest = self._refusals.pop((sid, rid), None) or deque(maxlen=self._config.max_refusals_per_item)
-            latest.appendleft(text)
-            self._refusals[sid, rid] = latest
-            if len(self._refusals) > self._config.max_items_with_refusals:
-                self._refusals.popitem(last=False)
-
-    def _refusals_about(self, sid: bytes, rid: bytes) -> tuple[str, ...]:
-        with self._lock:
-            texts = [
-                text
-                for item in dict.fromkeys(((sid, rid), (sid, WHOLE_SCOPE)))
-                for text in self._refusals.get(item, ())
-            ]
-        return tuple(texts[:MAX_REFUSALS_TOLD])
+            with self._lock:
+                self._refusals.add(request.sid, rid, node, type(request).__name__, code, reason)
 
     def _proofs(self, node: str, request: RendezvousRequest, now_ms: int) -> tuple[Proof, ...]:
         if isinstance(request, Declare):

@@ -7,7 +7,7 @@ how it is at the end. That is why a node's death gives one match per item, and a
 from dataclasses import dataclass
 
 from psirp_stack.control.codes import CONTROL_PREFIX, Code
-from psirp_stack.control.messages import ROOT_SCOPE, Match, ScopePolicy, ScopePublished, ScopeUnpublished
+from psirp_stack.control.messages import ROOT_SCOPE, Match, ScopePolicy, ScopePublished, ScopeUnpublished, encode
 from psirp_stack.rendezvous.config import RendezvousConfig
 from psirp_stack.rendezvous.declarations import WHOLE_SCOPE, Role, declaration_hash
 from psirp_stack.rendezvous.outcome import OutcomeBuilder, RefusedError
@@ -88,6 +88,8 @@ class Session(Tables):
     def forget_node(self, row: NodeRow) -> None:
         self._dirty_nodes.pop(row.no, None)
         self.delete_node(row)
+        if not self.lives(row.name):
+            self.tx.execute("DELETE FROM kept_events WHERE node = ?", (row.name,))
 
     def mark_node(self, row: NodeRow) -> None:
         self._dirty_nodes[row.no] = row
@@ -234,11 +236,21 @@ class Session(Tables):
         for item in self._touched.values():
             self._settle(item)
         self._drop_idle_scopes()
+        self._keep_events()
         for node in self._dirty_nodes.values():
             self.save_node(node)
         for scope in self._dirty_scopes.values():
             self.save_scope(scope)
         self._save_state()
+
+    def _keep_events(self) -> None:
+        """Nobody repeats the request that an event for another node came from, so the event itself has to survive."""
+        for node, message in self.out.to_nodes:
+            if isinstance(message, ScopePublished | ScopeUnpublished):
+                ((no,),) = self.tx.execute(
+                    "INSERT INTO kept_events (node, message) VALUES (?, ?) RETURNING no", (node, encode(message))
+                )
+                self.out.kept.append(no)
 
     def _settle(self, item: ItemRow) -> None:
         scope = self.scope_by_number(item.scope)

@@ -43,6 +43,8 @@ class Desk:
     config: RendezvousConfig = field(default_factory=RendezvousConfig)
     now: float = 1000.0
     answers: bool = True
+    arrives: bool = True
+    """What is said to nodes arrives, and the rendezvous knows it."""
     inbox: dict[str, list[RendezvousAnswer]] = field(default_factory=dict)
     matches: list[Match] = field(default_factory=list)
     events: list[RendezvousEvent] = field(default_factory=list)
@@ -50,6 +52,7 @@ class Desk:
 
     def __post_init__(self) -> None:
         self.rendezvous = self._open()
+        self.take(self.rendezvous.opening)
 
     def _open(self) -> Rendezvous:
         return Rendezvous.open(self.path, self.config, now=self.now, observer=self.events.append)
@@ -57,6 +60,7 @@ class Desk:
     def restart(self) -> None:
         self.rendezvous.close()
         self.rendezvous = self._open()
+        self.take(self.rendezvous.opening)
 
     def close(self) -> None:
         self.rendezvous.close()
@@ -99,6 +103,8 @@ class Desk:
             if not isinstance(message, Reply):
                 self.inbox.setdefault(node, []).append(message)
         self.matches.extend(outcome.matches)
+        if self.arrives:
+            self.rendezvous.settled(outcome)
         if self.answers:
             for match in outcome.matches:
                 self.take(self.served(match))

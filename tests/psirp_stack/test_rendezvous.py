@@ -23,6 +23,7 @@ from psirp_stack.control.messages import (
 )
 from psirp_stack.rendezvous import RendezvousConfig, Role, declarations_digest
 from psirp_stack.rendezvous.declarations import WHOLE_SCOPE
+from psirp_stack.rendezvous.events import BoundReached
 from tests.psirp_stack.rendezvous_support import Desk, S, T, U, X, Y, ident
 
 
@@ -287,6 +288,36 @@ def test_children_that_are_there_are_told_once_also_when_more_come_meanwhile(tmp
     desk.run()
     events = desk.scope_events("w")
     assert sorted(events) == sorted(("+", S, child) for child in ids + late)
+    desk.close()
+
+
+def test_events_that_may_not_have_arrived_are_sent_again_after_a_crash_in_order(desk: Desk) -> None:
+    desk.arrives = False
+    desk.ok("w", SubscribeScope(1, S))
+    desk.ok("p", PublishItem(1, S, X))
+    desk.ok("p", PublishItem(2, S, Y))
+    desk.ok("p", UnpublishItem(3, S, X))
+    said = desk.scope_events("w")
+    assert said == [("+", S, X), ("+", S, Y), ("-", S, X)]
+    desk.arrives = True
+    desk.restart()
+    assert desk.scope_events("w") == said
+    desk.restart()
+    assert desk.scope_events("w") == []
+
+
+def test_events_are_kept_up_to_a_bound_and_not_for_nodes_that_are_gone(tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "events.db", RendezvousConfig(max_kept_events=5, lease=30), arrives=False)
+    desk.ok("w", SubscribeScope(1, S))
+    desk.bulk(("p", PublishItem(n, S, ident(n))) for n in range(1, 11))
+    desk.scope_events("w")
+    desk.restart()
+    assert desk.scope_events("w") == [("+", S, ident(n)) for n in range(6, 11)]
+    desk.run(until=desk.now + 31)
+    desk.scope_events("w")
+    desk.restart()
+    assert desk.scope_events("w") == []
+    assert BoundReached("max_kept_events") in desk.events
     desk.close()
 
 
