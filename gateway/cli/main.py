@@ -34,6 +34,7 @@ COMMANDS: dict[str, str] = {
     "node": "run a PSIRP node",
     "pub": "publish into a PSIRP network",
     "sub": "subscribe to items of a PSIRP network",
+    "keys": "make and keep the keys that sign publications",
 }
 
 EXIT_USAGE = 2

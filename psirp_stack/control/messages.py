@@ -19,6 +19,8 @@ MAX_NAMES = 4096
 """Nodes in one list: publishers or subscribers of one item, neighbours of one node."""
 MAX_ENTRIES = 1024
 """Declarations in one part of a node's whole state."""
+MAX_REFUSED = 64
+"""Refused declarations in one message."""
 MAX_FILTERS = 64
 MAX_KEYS = 1024
 MAX_REASON = 300
@@ -224,6 +226,23 @@ class Explanation(_Value, frozen=True, tag=23):
     """Subscribers that topology could not serve, with the code of the reason."""
 
 
+class DeclarationRefused(_Value, frozen=True):
+    """One declaration that the rendezvous did not take, or withdrew when the scope's policy changed."""
+
+    role: Annotated[int, Meta(ge=0, le=3)]
+    sid: Id
+    rid: Id
+    code: Annotated[int, Meta(ge=0, le=255)]
+    reason: Reason = ""
+
+
+class DeclarationsRefused(_Value, frozen=True, tag=24):
+    """Which parts of a `Declare` were refused, before its `Reply`; or, with number 0, what was withdrawn later."""
+
+    number: Count
+    refused: Annotated[tuple[DeclarationRefused, ...], Meta(max_length=MAX_REFUSED)]
+
+
 # Between rendezvous and topology, and from topology to nodes.
 
 
@@ -289,7 +308,8 @@ class TopologyStarted(_Value, frozen=True, tag=35):
     boot: Count
 
 
-NodeMessage = Reply | ScopePublished | ScopeUnpublished | Explanation | StartPublish | StopPublish | Served
+RendezvousAnswer = Reply | ScopePublished | ScopeUnpublished | Explanation | DeclarationsRefused
+NodeMessage = RendezvousAnswer | StartPublish | StopPublish | Served
 TopologyMessage = Match
 RendezvousMessage = RendezvousRequest | MatchServed | TopologyStarted
 
