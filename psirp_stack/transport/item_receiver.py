@@ -172,6 +172,8 @@ class ItemReceiver:
         source = body.source
         source.heard = now
         source.unanswered = 0
+        if body.timed is not None and (measured := body.round_trip(number, now)) is not None:
+            source.round_trip.answered(now - measured, now, 1)
         if not body.missing:
             self._completed(body, now)
         elif number > body.next_missing and body.gap_since is None:
@@ -409,8 +411,6 @@ class ItemReceiver:
         for source in list(self.sources.values()):
             slots = [slot for slot in source.slots.values() if slot.body is body]
             for slot in slots:
-                if slot.tries == 1:
-                    source.round_trip.answered(slot.asked, now, 1)
                 slot.body = None
                 announced = slot.announcement
                 if announced is None:
@@ -538,17 +538,13 @@ class ItemReceiver:
         """What to tell a publisher now."""
         if source.expected is None:
             return None
-        slot = source.slots.get(source.expected)
-        progress = slot.body.progress if slot is not None and slot.body is not None else 0
+        number, progress = self._reached(source)
         source.ack_due = None
-        source.acked_progress = progress
         source.unacked_versions = source.unacked_cost = 0
         self._offered = self.room
         self.context.counters.acknowledged += 1
         held = max(0, int((now - source.delivered_at) * 1e6))
-        return Have(
-            self.context.name, self.life, source.name, source.epoch, source.expected - 1, progress, self._offered, held
-        )
+        return Have(self.context.name, self.life, source.name, source.epoch, number, progress, self._offered, held)
 
     def served(self, publisher: str | None, policy: ScopePolicy, now: float) -> None:
         self.served_by, self.policy = publisher, policy
@@ -661,15 +657,14 @@ class ItemReceiver:
                 times.append(source.guess_due)
         if unknown:
             self._ask(source, unknown)
-        if wants:
-            self._tell_progress(source)
         return times
 
-    def _tell_progress(self, source: Source) -> None:
-        """A publisher that repairs should know how far that has led, or it would take us for stuck."""
-        slot = source.slots.get(source.expected) if source.expected is not None else None
-        if slot is not None and slot.body is not None and slot.body.progress != source.acked_progress:
-            self.context.urgent[source] = self
+    def _reached(self, source: Source) -> tuple[int, int]:
+        """The last version that was handed up, and how much of the next is there."""
+        if source.expected is None:
+            return 0, 0
+        slot = source.slots.get(source.expected)
+        return source.expected - 1, slot.body.progress if slot is not None and slot.body is not None else 0
 
     def _want(self, source: Source, slot: Slot, now: float) -> None:
         body = slot.body
@@ -677,7 +672,7 @@ class ItemReceiver:
             return
         slot.tries += 1
         slot.asked = now
-        body.gap_since = None
+        body.asked(now)
         self.context.counters.wanted += 1
         source.unanswered += 1
         self._offered = self.room
@@ -690,6 +685,7 @@ class ItemReceiver:
             body.segment_size,
             body.missing_ranges(),
             self._offered,
+            *self._reached(source),
         )
         self.context.say(self, source, want)
 
@@ -705,6 +701,7 @@ class ItemReceiver:
             source.epoch,
             ranges_of(numbers),
             self._offered,
+            *self._reached(source),
             join,
             self._future_only,
             since if isinstance(since, bytes) else None,

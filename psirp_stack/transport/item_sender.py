@@ -421,7 +421,14 @@ class ItemSender:
         peer.touched = now
         if isinstance(message, Have):
             self._on_have(peer, message, now)
-        elif isinstance(message, Want):
+            return
+        if message.have > self._last:
+            counters.outdated += 1
+            return
+        joining = isinstance(message, Ask) and message.join
+        if not joining and (message.have >= peer.acked or not peer.confirmed or message.boot != peer.boot):
+            self._moved(peer, message.have, message.progress, message.room, message.boot, now)
+        if isinstance(message, Want):
             self._on_want(peer, message, now)
         else:
             self._on_ask(peer, message, now)

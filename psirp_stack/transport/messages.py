@@ -73,6 +73,9 @@ class Want(_Message, frozen=True, tag=2):
     segment_size: Count
     ranges: Ranges
     room: Count
+    have: Count
+    progress: Count
+    """`have` and `progress` as in `Have`: an acknowledgement that got lost must not keep the publisher waiting."""
 
 
 class Have(_Message, frozen=True, tag=3):
@@ -100,6 +103,8 @@ class Ask(_Message, frozen=True, tag=4):
     """0 for one who has not heard of any."""
     ranges: Ranges
     room: Count
+    have: Count
+    progress: Count
     join: bool = False
     future_only: bool = False
     since_id: Id | None = None

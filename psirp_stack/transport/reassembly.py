@@ -12,6 +12,7 @@ class Body:
     """The bytes of one version id, put together from segments. Holds only what arrived."""
 
     __slots__ = (
+        "asked_through",
         "gap_since",
         "held",
         "highest",
@@ -21,6 +22,7 @@ class Body:
         "segment_size",
         "size",
         "source",
+        "timed",
         "touched",
         "version_id",
     )
@@ -39,6 +41,10 @@ class Body:
         self.touched = now
         self.gap_since: float | None = None
         """When a segment arrived before one with a lower number, and nothing was asked since."""
+        self.asked_through = -1
+        """Gaps up to here were asked for."""
+        self.timed: tuple[int, int, float] | None = None
+        """Segments that were asked for once, and when: the first of them to arrive tells the round trip."""
 
     def add(self, number: int, payload: bytes) -> bool:
         """Put a segment in its place; False when it is there, or is none of this content."""
@@ -61,6 +67,21 @@ class Body:
         elif number > self.highest:
             self.highest = number
         return True
+
+    def asked(self, now: float) -> None:
+        """What is missing is being asked for."""
+        self.gap_since = None
+        first = max(self.asked_through + 1, self.next_missing)
+        # What was asked for before is asked for again, so it tells nothing any more.
+        self.timed = (first, self.highest, now) if first < self.highest else None
+        self.asked_through = max(self.highest, self.asked_through)
+
+    def round_trip(self, number: int, now: float) -> float | None:
+        """The round trip that the arrival of a segment tells, if it does."""
+        if self.timed is None or not self.timed[0] <= number <= self.timed[1]:
+            return None
+        asked, self.timed = self.timed[2], None
+        return now - asked
 
     @property
     def progress(self) -> int:
@@ -91,9 +112,9 @@ class Body:
         self.parts = [None] * len(self.parts)
         self.missing = len(self.parts)
         self.held = 0
-        self.highest = -1
+        self.highest = self.asked_through = -1
         self.next_missing = 0
-        self.gap_since = None
+        self.gap_since = self.timed = None
         return freed
 
     def resize(self, segment_size: int) -> int:

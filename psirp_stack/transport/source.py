@@ -48,7 +48,6 @@ class Source:
     __slots__ = (
         "_filled",
         "ack_due",
-        "acked_progress",
         "config",
         "delivered_at",
         "dormant",
@@ -90,7 +89,6 @@ class Source:
         self.ack_due: float | None = None
         self.unacked_versions = 0
         self.unacked_cost = 0
-        self.acked_progress = 0
         self.delivered_at = now
         self._filled = 0
         """Up to here every version that is not handed up has a slot."""
@@ -145,7 +143,7 @@ class Source:
     def due_of(self, slot: Slot) -> float:
         """When to ask for what is missing of a version."""
         body = slot.body
-        if slot.tries:
+        if slot.tries and (body is None or body.next_missing <= body.asked_through or body.gap_since is None):
             # Slower only when nothing at all is heard: where other frames come through, this one was just unlucky.
             silent = min(max(self.unanswered - 1, 0), slot.tries - 1)
             due = slot.asked + self.round_trip.timeout * min(1 << min(silent, 8), MAX_WAIT_FACTOR)
