@@ -249,7 +249,7 @@ class ItemReceiver:
             return
         if source.expected is None:
             if joining and (self._since is None or self._began):
-                source.begin(joining if self._future_only else max(joining - 1, 1), now)
+                self._begin(source, joining if self._future_only else max(joining - 1, 1), now)
             elif source.join_due is None:
                 source.join_due = now
         self._let_go_before(source, announced.oldest, now)
@@ -288,12 +288,20 @@ class ItemReceiver:
                 if not message.known:
                     reason = "the version to go on from is not retained; beginning with the oldest that is"
                     self._skip(source, 0, message.start - 1, reason)
-                source.begin(message.start, now)
+                self._begin(source, message.start, now)
             elif source.join_due is None:
                 source.join_due = now
         source.newest = max(source.newest, message.newest)
         source.fill(now)
         self._let_go_before(source, message.oldest, now)
+
+    def _begin(self, source: Source, start: int, now: float) -> None:
+        """The publisher said where we begin: what is before that is not for us, what is there already is handed up."""
+        for number in [number for number in source.slots if number < start]:
+            self._close(source.slots.pop(number))
+        source.begin(start, now)
+        self._hand_up(source, now)
+        self._acknowledge_soon(source, now)
 
     def _heard(self, publisher: str, epoch: int, way: bytes, now: float) -> Source | None:
         """The publisher's state; None for one who speaks from an earlier life."""

@@ -98,8 +98,6 @@ class Source:
         self.expected = start
         self.join_due = None
         self.join_tries = 0
-        for number in [number for number in self.slots if number < start]:
-            del self.slots[number]
         self._filled = start - 1
         self.newest = max(self.newest, start - 1)
         self.fill(now)

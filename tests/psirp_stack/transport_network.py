@@ -206,7 +206,9 @@ class Network:
         for core in (host.receiver, host.sender):
             while (frame := core.next_frame(now)) is not None:
                 host.forwarder.forward((frame,), None, now)
-        due = min((when for core in (host.receiver, host.sender) if (when := core.next_timer()) is not None), default=None)
+        due = min(
+            (when for core in (host.receiver, host.sender) if (when := core.next_timer()) is not None), default=None
+        )
         if due is not None and (due < host.wake_at or host.wake_at <= now):
             host.wake_at = due
 
@@ -240,10 +242,11 @@ class Network:
             if target not in parents:
                 return None
             bits |= self.tags[target][0]
-            while target != source:
-                bits |= self.tags[parents[target], target][0]
-                mtu = min(mtu, self.mtus[frozenset((parents[target], target))])
-                target = parents[target]
+            node = target
+            while node != source:
+                bits |= self.tags[parents[node], node][0]
+                mtu = min(mtu, self.mtus[frozenset((parents[node], node))])
+                node = parents[node]
         assert bits.bit_count() <= MAX_FILTER_FILL, "the test's tree needs more than one filter"
         return bits.to_bytes(FILTER_BYTES, "big") + bytes(1), mtu
 
