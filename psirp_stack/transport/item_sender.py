@@ -602,7 +602,8 @@ class ItemSender:
 
     def _probe_due(self, peer: Peer) -> float:
         if peer.behind:
-            return peer.touched + self.context.config.slowest_probe
+            wait = peer.round_trip.initial * (1 << min(peer.unanswered, 16))
+            return peer.touched + min(wait, self.context.config.slowest_probe)
         return max(peer.touched, peer.stream.sent_at) + peer.round_trip.timeout + self.context.config.ack_delay
 
     def arm(self, now: float) -> float | None:

@@ -48,7 +48,7 @@ RECEIVERS = (2, 3, 4)
 @settings(max_examples=40, deadline=None)
 @given(impairments, st.lists(steps, min_size=5, max_size=40), st.integers(0, 2**16))
 def test_each_version_once_and_in_order(how: Impairment, script: list[tuple[str, int]], seed: int) -> None:
-    net = Network(ring(6), impairment=how, seed=seed, config=TransportConfig(left_behind_after=2))
+    net = Network(ring(6), impairment=how, seed=seed, config=TransportConfig(left_behind_after=2, slowest_probe=3))
     for node in RECEIVERS:
         net.subscribe(node)
     net.grant(0, RECEIVERS)
