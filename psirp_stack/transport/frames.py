@@ -10,26 +10,25 @@ from typing import NamedTuple
 from psirp_stack.forwarding_model import FILTER_BYTES, MAX_FILTER_FILL, TABLES, Tags
 from psirp_stack.wire.codec import (
     AuthenticationHeader,
-    ForwardingHeader,
     Frame,
-    MetadataHeader,
-    RendezvousHeader,
     WireError,
-    build,
     parse,
 )
 from psirp_stack.wire.numbers import (
     AUTHENTICATION_BYTES,
+    AUTHENTICATION_TYPE,
+    COLLECTED_FID_OFFSET,
     FORWARDING_BYTES,
     FORWARDING_RESERVED_BYTES,
     FORWARDING_TYPE,
-    ID_BYTES,
     INITIAL_TTL,
+    LENGTH_OFFSET,
     METADATA_BYTES,
     METADATA_TYPE,
     PROTOCOL_VERSION,
     RENDEZVOUS_BYTES,
     RENDEZVOUS_RESERVED_BYTES,
+    RENDEZVOUS_TYPES,
     SEQNUM_OFFSET,
     SID_OFFSET,
     VRID_OFFSET,
@@ -48,6 +47,15 @@ _VRID_AT = FORWARDING_BYTES + VRID_OFFSET
 _SEQNUM_AT = FORWARDING_BYTES + SEQNUM_OFFSET
 _SEQNUM_END = _SEQNUM_AT + 8
 _AFTER_SEQNUM = bytes((PROTOCOL_VERSION,)) + bytes(RENDEZVOUS_RESERVED_BYTES)
+_METADATA_AT = FORWARDING_BYTES + RENDEZVOUS_BYTES
+_METADATA_ITEM_AT = _METADATA_AT + SID_OFFSET
+_METADATA_ITEM_END = _METADATA_AT + VRID_OFFSET
+_COLLECTED_AT = _METADATA_AT + COLLECTED_FID_OFFSET
+_LENGTH_AT = _METADATA_AT + LENGTH_OFFSET
+_METADATA_END = _METADATA_AT + METADATA_BYTES
+_CONTROL_STARTS = frozenset(bytes((kind, METADATA_TYPE)) for kind in RENDEZVOUS_TYPES)
+_LAST_AUTHENTICATION = bytes((AUTHENTICATION_TYPE, HeaderType.PAYLOAD))
+_TWO_NUMBERS = struct.Struct("!QQ")
 _METADATA_TAIL = struct.Struct("!QQBB4s")
 _NO_RESERVED = bytes(4)
 _PAYLOAD = int(HeaderType.PAYLOAD)
@@ -134,27 +142,74 @@ class ControlFrame(NamedTuple):
 
     kind: int
     item: bytes
-    rendezvous: RendezvousHeader
-    metadata: MetadataHeader | None
+    vrid: bytes
+    seqnum: int
+    collected: bytes | None
+    """None when there is no metadata header."""
+    length: int
+    max_seqnum: int
     authentication: AuthenticationHeader | None
     payload: bytes
-    frame: Frame
 
 
 def read_control(frame: bytes) -> ControlFrame | None:
     """None for what is malformed or no frame about an item."""
+    size = len(frame)
+    if size >= _METADATA_END and frame[_TYPES_AT:_TYPES_END] in _CONTROL_STARTS and frame[0] == FORWARDING_TYPE:
+        kind = frame[_TYPES_AT]
+        follows = frame[_METADATA_AT + 1]
+        item = frame[_ITEM_AT:_VRID_AT]
+        if (
+            frame[1] != kind
+            or frame[_METADATA_AT] != METADATA_TYPE
+            or frame[_METADATA_ITEM_AT:_METADATA_ITEM_END] != item
+        ):
+            return None
+        if follows == _PAYLOAD:
+            authentication, payload = None, frame[_METADATA_END:]
+        elif (
+            follows == AUTHENTICATION_TYPE
+            and size >= ANNOUNCEMENT_OVERHEAD
+            and frame[_METADATA_END : _METADATA_END + 2] == _LAST_AUTHENTICATION
+        ):
+            authentication = AuthenticationHeader.unpack(frame, _METADATA_END)
+            payload = frame[ANNOUNCEMENT_OVERHEAD:]
+        else:
+            return _read_any_order(frame)
+        vrid = frame[_VRID_AT:_SEQNUM_AT]
+        if frame[_METADATA_ITEM_END:_COLLECTED_AT] != vrid:
+            return None
+        seqnum = int.from_bytes(frame[_SEQNUM_AT:_SEQNUM_END], "big")
+        length, max_seqnum = _TWO_NUMBERS.unpack_from(frame, _LENGTH_AT)
+        return ControlFrame(
+            kind, item, vrid, seqnum, frame[_COLLECTED_AT:_LENGTH_AT], length, max_seqnum, authentication, payload
+        )
+    return _read_any_order(frame)
+
+
+def _read_any_order(frame: bytes) -> ControlFrame | None:
+    """As the wire format allows it: headers in any order."""
     try:
         parsed = parse(frame)
     except WireError:
         return None
-    rendezvous = parsed.rendezvous
+    rendezvous, metadata = parsed.rendezvous, parsed.metadata
     if rendezvous is None or parsed.payload is None:
         return None
-    metadata = parsed.metadata
     item = rendezvous.sid + rendezvous.rid
-    if metadata is not None and metadata.sid + metadata.rid != item:
+    if metadata is not None and (metadata.sid + metadata.rid != item or metadata.vrid != rendezvous.vrid):
         return None
-    return ControlFrame(int(rendezvous.type), item, rendezvous, metadata, parsed.authentication, parsed.payload, parsed)
+    return ControlFrame(
+        int(rendezvous.type),
+        item,
+        rendezvous.vrid,
+        rendezvous.seqnum,
+        metadata.collected_fid if metadata is not None else None,
+        metadata.length if metadata is not None else 0,
+        metadata.max_seqnum if metadata is not None else 0,
+        parsed.authentication,
+        parsed.payload,
+    )
 
 
 def first_way(internal: Tags, table: int) -> bytes:
@@ -176,38 +231,3 @@ def segment_size_for(mtu: int, signed: bool) -> int:
 
 def packed(header: AuthenticationHeader) -> bytes:
     return header.pack(_PAYLOAD)
-
-
-def unpack_authentication(data: bytes) -> AuthenticationHeader:
-    return AuthenticationHeader.unpack(data, 0)
-
-
-def item_key(sid: bytes, rid: bytes) -> bytes:
-    if len(sid) != ID_BYTES or len(rid) != ID_BYTES:
-        raise ValueError("an item is named by two identifiers of 32 bytes")
-    return sid + rid
-
-
-__all__ = [
-    "ANNOUNCEMENT_OVERHEAD",
-    "DATA_OVERHEAD",
-    "SIGNED_DATA_OVERHEAD",
-    "ControlFrame",
-    "ForwardingHeader",
-    "Segment",
-    "build",
-    "control_frame",
-    "first_way",
-    "forwarding_header",
-    "is_segment",
-    "is_usable",
-    "item_key",
-    "packed",
-    "read_control",
-    "read_segment",
-    "segment_frame",
-    "segment_prefix",
-    "segment_size_for",
-    "signed_segment",
-    "unpack_authentication",
-]

@@ -10,7 +10,7 @@ from identifiers.identifier import ItemId
 from psirp_stack.control.messages import OPEN_SCOPE, ScopePolicy
 from psirp_stack.transport.config import MAX_CONTENT_BYTES, VERSION_COST, TransportConfig
 from psirp_stack.transport.events import Dropped, ReceiverEvent, VersionArrived, VersionSkipped
-from psirp_stack.transport.frames import is_usable
+from psirp_stack.transport.frames import ControlFrame, is_usable
 from psirp_stack.transport.hooks import PacketVerifier, PublicationVerifier, WallClock
 from psirp_stack.transport.messages import (
     Announcement,
@@ -24,7 +24,7 @@ from psirp_stack.transport.messages import (
 from psirp_stack.transport.reassembly import Body, Early
 from psirp_stack.transport.source import Slot, Source, ranges_of
 from psirp_stack.transport.versions import content_ids
-from psirp_stack.wire.codec import AuthenticationHeader, MetadataHeader
+from psirp_stack.wire.codec import MetadataHeader
 
 Since = bytes | tuple[int, int]
 """The last version a subscriber has: its id, or its epoch and number."""
@@ -226,25 +226,19 @@ class ItemReceiver:
         self.context.held -= early.held
         return early
 
-    def announcement(
-        self,
-        header: MetadataHeader,
-        announced: Announcement,
-        authentication: AuthenticationHeader | None,
-        joining: int,
-        now: float,
-    ) -> None:
+    def announcement(self, control: ControlFrame, way: bytes, announced: Announcement, now: float) -> None:
+        """A version was announced. Until the receiver knows where to begin, `seqnum` tells it."""
         counters = self.context.counters
-        in_body = announced.attributes_in_body
-        size = header.length + in_body
+        length, segment_size, joining = control.length, announced.segment_size, control.seqnum
+        size = length + announced.attributes_in_body
         if (
-            header.length > MAX_CONTENT_BYTES
-            or not valid_segment_size(announced.segment_size, size)
-            or header.max_seqnum != max(segment_count(size, announced.segment_size) - 1, 0)
+            length > MAX_CONTENT_BYTES
+            or not valid_segment_size(segment_size, size)
+            or control.max_seqnum != max(segment_count(size, segment_size) - 1, 0)
         ):
             counters.malformed += 1
             return
-        source = self._heard(announced.publisher, announced.epoch, header.collected_fid, now)
+        source = self._heard(announced.publisher, announced.epoch, way, now)
         if source is None:
             return
         if source.expected is None:
@@ -265,15 +259,15 @@ class ItemReceiver:
         if slot.announcement is None:
             if slot.tries:
                 source.round_trip.answered(slot.asked, now, slot.tries)
-            slot.announcement, slot.version_id, slot.length = announced, header.vrid, header.length
-            slot.authentication = authentication
+            slot.announcement, slot.version_id, slot.length = announced, control.vrid, length
+            slot.authentication = control.authentication
             slot.tries = 0
             slot.due = now
             self._open(source, slot, now)
             return
         counters.duplicates += 1
         body = slot.body
-        if body is not None and body.segment_size != announced.segment_size and slot.version_id == header.vrid:
+        if body is not None and body.segment_size != announced.segment_size and slot.version_id == control.vrid:
             self.context.held -= body.resize(announced.segment_size)
             slot.announcement = announced
         source.hurry(now)

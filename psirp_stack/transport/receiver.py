@@ -39,7 +39,7 @@ from psirp_stack.transport.messages import (
     encode,
 )
 from psirp_stack.transport.source import Source
-from psirp_stack.wire.codec import ZERO_ID
+from psirp_stack.wire.codec import ZERO_ID, parse
 from psirp_stack.wire.numbers import HeaderType
 
 SUBSCRIPTIONS_PER_BOOT = 1 << 24
@@ -150,7 +150,7 @@ class Receiver:
             if state is None:
                 self.counters.not_ours += 1
                 return False
-            if not self._receive_control(state, control, now):
+            if not self._receive_control(state, control, frame, now):
                 return False
         # The timer finds out what is due; until then it is enough to look again soon.
         self._deadlines.sooner(state.key, now + self._context.config.reorder_delay)
@@ -161,31 +161,31 @@ class Receiver:
         self._context.tell(Dropped(state.item, reason))
         return False
 
-    def _receive_control(self, state: ItemReceiver, control: ControlFrame, now: float) -> bool:
+    def _receive_control(self, state: ItemReceiver, control: ControlFrame, frame: bytes, now: float) -> bool:
         if control.kind == _PUBLISH_DATA:
             verify = self._context.verify_packet
             if verify is not None and state.policy.every_packet_signed:
-                reason = verify(state.item, control.frame, self._context.wall_ms(now))
+                reason = verify(state.item, parse(frame), self._context.wall_ms(now))
                 if reason is not None:
-                    return self._refuse(state, f"segment {control.rendezvous.seqnum}: {reason}")
-            state.segment(control.rendezvous.vrid, control.rendezvous.seqnum, control.payload, now)
+                    return self._refuse(state, f"segment {control.seqnum}: {reason}")
+            state.segment(control.vrid, control.seqnum, control.payload, now)
             return True
         try:
             message = decode(control.payload)
         except TransportMessageError:
             self.counters.malformed += 1
             return False
-        header = control.metadata
-        if header is None or header.vrid != control.rendezvous.vrid:
+        way = control.collected
+        if way is None:
             self.counters.malformed += 1
             return False
         if isinstance(message, Announcement):
-            state.announcement(header, message, control.authentication, control.rendezvous.seqnum, now)
+            state.announcement(control, way, message, now)
         elif isinstance(message, Retained):
             if message.subscriber != self._context.name:
                 self.counters.not_ours += 1
                 return False
-            state.retained(message, header.collected_fid, now)
+            state.retained(message, way, now)
         else:
             self.counters.malformed += 1
             return False

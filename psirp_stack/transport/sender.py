@@ -191,7 +191,7 @@ class Sender:
         """Take in a frame from a receiver; False when it was not used, which a counter explains."""
         counters = self.counters
         control = read_control(frame)
-        if control is None or control.kind not in _SUBSCRIBE_KINDS or control.metadata is None:
+        if control is None or control.kind not in _SUBSCRIBE_KINDS or control.collected is None:
             counters.malformed += 1
             return False
         try:
@@ -207,7 +207,7 @@ class Sender:
             counters.not_ours += 1
             return False
         state.sync()
-        state.receive(message, control.metadata.collected_fid, now)
+        state.receive(message, control.collected, now)
         self._wake(state)
         return True
 

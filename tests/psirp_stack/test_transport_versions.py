@@ -17,6 +17,7 @@ from psirp_stack.transport.versions import (
     content_ids,
     in_memory,
 )
+from psirp_stack.wire.numbers import HeaderType
 from storage import Database, StorageError, StorageFullError
 from tests.psirp_stack.transport_network import ITEM, WALL_START_MS, Network, line, wall_ms
 
@@ -169,7 +170,8 @@ def test_nothing_is_sent_before_it_is_stored(tmp_path: Path) -> None:
         assert published.stored is not None
         net.pump(0)
         net.run(1)
-        assert not net.crossed, "the version is not on disk"
+        assert not net.crossed_kinds[(0, 1), HeaderType.PUBLISH_DATA], "the version is not on disk"
+        assert net.hosts[0].sender.current(ITEM) is None
         gate.set()
         published.stored.result(10)
         net.hosts[0].sender.stored(ITEM, net.clock.now())
