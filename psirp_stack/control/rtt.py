@@ -30,7 +30,6 @@ class RoundTrip:
             )
 
     @property
-<<<<<<< HEAD
     def variation(self) -> float:
         """By how much an answer may be later than usual without being overdue."""
         return max(DEVIATIONS * self.deviation, self.minimum)
@@ -39,14 +38,6 @@ class RoundTrip:
     def timeout(self) -> float:
         """How long to wait for the answer to what is sent now."""
         wait = self.initial if self.smoothed is None else max(self.minimum, self.smoothed + self.variation)
-=======
-    def timeout(self) -> float:
-        """How long to wait for the answer to what is sent now."""
-        if self.smoothed is None:
-            wait = self.initial
-        else:
-            wait = max(self.minimum, self.smoothed + max(DEVIATIONS * self.deviation, self.minimum))
->>>>>>> transport
         return min(wait * self.backoff, self.maximum)
 
     def answered(self, sent: float, now: float, transmissions: int) -> None:
