@@ -31,6 +31,7 @@ SWEEPS_PER_AGE = 10
 UNLISTED_IS_DOWN = 2
 """One hello without our name may have been overtaken by a later one."""
 MAX_EVENTS = 1024
+HIGHEST_VERSION = 1 << 62
 MIN_LINK_MTU = CONTROL_OVERHEAD + SEAL_BYTES + 1030
 """What the largest frame of link states takes, with room to spare."""
 
@@ -264,6 +265,10 @@ class LinkState:
         link.acknowledgements[state.origin, state.boot, state.number, state.part] = None
         own = self._version(self.name)
         if state.origin == self.name and own is not None and version > own:
+            if max(version) >= HIGHEST_VERSION:
+                # Nothing newer could be said.
+                self.drops[LinkStateDrop.CONTRADICTION] += 1
+                return
             # What we said in a former life with a higher boot, or another node with our name: say something newer.
             self._boot, self._number = version
             self._event(NameConflict())

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psirp_stack.control import messages
-from psirp_stack.control.codes import Role
+from psirp_stack.control.codes import Function, Role
+from psirp_stack.control.frames import ControlFrameError, build_control, parse_control
 from psirp_stack.control.known_graph import KnownGraph, NodeState
 from psirp_stack.control.link_state import (
     GraphChanged,
@@ -21,9 +22,10 @@ from psirp_stack.control.link_state import (
 )
 from psirp_stack.control.tag_source import DerivedTags, PlacedTags
 from psirp_stack.filters.zfilter import ZFilter
+from psirp_stack.forwarder import Forwarder
 from psirp_stack.graph import Graph, backbone_graph, grid_graph
 from psirp_stack.links.impairment import Impairment
-from tests.psirp_stack.link_state_net import CONFIG, MTU, LinkStateNet
+from tests.psirp_stack.link_state_net import CONFIG, MTU, SEAL, LinkStateNet
 
 GOOD = Impairment(delay=0.002)
 BAD = Impairment(delay=0.01, jitter=0.008, loss=0.2, duplication=0.05, reorder=0.05)
@@ -278,6 +280,34 @@ def test_routes_lead_along_shortest_paths_and_change_with_the_graph() -> None:
     assert round_about is not None
     assert round_about.hops == 17
     assert state.overfull_routes == 0
+
+
+def test_forwarders_with_these_tables_carry_frames_along_these_routes() -> None:
+    net = LinkStateNet(grid_graph(4, 4), GOOD)
+    net.run_until_converged(10)
+    forwarders = {name: Forwarder(net.state(name).table()) for name in net.members}
+    for source in net.members:
+        for to in net.members:
+            route = net.state(source).route_to(to)
+            assert route is not None
+            frame = build_control(route.fid, Function.NODE, to, b"message", SEAL)
+            arrivals: list[tuple[str, int | None, bytes]] = [(source, None, frame)]
+            delivered = []
+            while arrivals:
+                at, link, frame = arrivals.pop()
+                decision = forwarders[at].decide(frame, link, now=float(len(delivered)))
+                if decision.deliver:
+                    delivered.append(at)
+                for number in decision.out:
+                    neighbour = next(n for n, out in net.state(at).neighbours().items() if out == number)
+                    arrivals.append((neighbour, net.state(neighbour).neighbours()[at], decision.frame))
+            assert to in delivered
+            for name in delivered:
+                if name == to:
+                    assert parse_control(frame, name, SEAL).payload == b"message"
+                else:
+                    with pytest.raises(ControlFrameError, match="another node"):
+                        parse_control(frame, name, SEAL)
 
 
 def test_a_path_too_long_for_a_filter_is_no_route_and_counted() -> None:
