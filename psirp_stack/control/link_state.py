@@ -31,6 +31,9 @@ SWEEPS_PER_AGE = 10
 UNLISTED_IS_DOWN = 2
 """One hello without our name may have been overtaken by a later one."""
 MAX_EVENTS = 1024
+QUIET = 4
+"""Times the present wait without news after which the next news are acted on quickly again."""
+HIGHEST_VERSION = 1 << 62
 MIN_LINK_MTU = CONTROL_OVERHEAD + SEAL_BYTES + 1030
 """What the largest frame of link states takes, with room to spare."""
 
@@ -49,10 +52,12 @@ class LinkStateConfig:
     flood_interval: float = 0.005
     """Least time between two bursts of link states on a link."""
     settle: float = 0.01
-    """The graph is worked out so long after news."""
-    initial_timeout: float = 0.1
-    min_timeout: float = 0.01
-    max_timeout: float = 1.0
+    """The graph is worked out so long after news,"""
+    max_settle: float = 0.25
+    """and up to so long while news keep coming."""
+    initial_timeout: float = 0.5
+    min_timeout: float = 0.05
+    max_timeout: float = 4.0
     max_nodes: int = messages.MAX_NAMES
 
     def __post_init__(self) -> None:
@@ -160,6 +165,8 @@ class LinkState:
         self._refresh_at = now
         self._sweep_at = now + self.config.max_age / SWEEPS_PER_AGE
         self._settle_at: float | None = None
+        self._settled_at = now
+        self._settle_wait = self.config.settle
         self._routes: dict[str, Route | None] = {}
         self._tree: DeliveryTree | None = None
         self._originate(now)
@@ -264,6 +271,10 @@ class LinkState:
         link.acknowledgements[state.origin, state.boot, state.number, state.part] = None
         own = self._version(self.name)
         if state.origin == self.name and own is not None and version > own:
+            if max(version) >= HIGHEST_VERSION:
+                # Nothing newer could be said.
+                self.drops[LinkStateDrop.CONTRADICTION] += 1
+                return
             # What we said in a former life with a higher boot, or another node with our name: say something newer.
             self._boot, self._number = version
             self._event(NameConflict())
@@ -344,7 +355,7 @@ class LinkState:
             link = self._links.get(number)
             if link is not None and link.timer == when:
                 link.timer = None
-                self._handle_link(link, now)
+                self._handle_link(link, now, now - when)
                 self._schedule(link)
         if self._sweep_at <= now:
             self._sweep_at = now + config.max_age / SWEEPS_PER_AGE
@@ -354,9 +365,12 @@ class LinkState:
             self._originate(now)
         if self._settle_at is not None and self._settle_at <= now:
             self._settle_at = None
-            self._work_out_graph()
+            self._work_out_graph(now)
 
-    def _handle_link(self, link: NeighbourLink, now: float) -> None:
+    def _handle_link(self, link: NeighbourLink, now: float, late: float) -> None:
+        if late > self.config.hello_interval:
+            # We were held up ourselves; what neighbours said may still wait to be read: silence means nothing.
+            link.heard_at = max(link.heard_at, now - self._silence + self.config.hello_interval)
         if link.next_hello <= now:
             link.hello_due = True
             interval = self.config.hello_interval
@@ -467,9 +481,13 @@ class LinkState:
 
     def _settle_soon(self, now: float) -> None:
         if self._database.changed and self._settle_at is None:
-            self._settle_at = now + self.config.settle
+            if now > self._settled_at + QUIET * self._settle_wait:
+                self._settle_wait = self.config.settle
+            self._settle_at = now + self._settle_wait
 
-    def _work_out_graph(self) -> None:
+    def _work_out_graph(self, now: float) -> None:
+        self._settled_at = now
+        self._settle_wait = min(2 * self._settle_wait, self.config.max_settle)
         self._database.changed = False
         known = KnownGraph.of(self._database.states(), self.name, self._allowed)
         if known != self._known:
