@@ -55,12 +55,13 @@ def resync_portion(session: Session) -> None:
     after = session.state.resync
     if after is None:
         return
-    rows = session.tx.execute("SELECT no FROM items WHERE no > ? ORDER BY no LIMIT ?", (after, session.config.portion))
+    rows = session.tx.execute(
+        "SELECT no FROM items WHERE no > ? AND generation > 0 ORDER BY no LIMIT ?", (after, session.config.portion)
+    )
     for (no,) in rows:
         item = session.item_by_number(no)
-        if item.generation:
-            item.was_matched = True  # also said when nobody is left: the former topology manager may have died over it
-            session.touch(item)
+        item.was_matched = True  # also said when nobody is left: the former topology manager may have died over it
+        session.touch(item)
     session.state.resync = rows[-1][0] if len(rows) == session.config.portion else None
     session.out.background = True
 

@@ -368,7 +368,7 @@ def test_a_topology_manager_that_starts_hears_all_matches_in_portions_with_highe
     desk.matches.clear()
     desk.run()
     desk.topology_started()
-    assert desk.run() >= 100 // 16
+    assert desk.run() > 50 // 16
     assert [match.rid for match in desk.matches] == rids[1::2]
     assert min(match.generation for match in desk.matches) > newest
     desk.matches.clear()

@@ -9,6 +9,8 @@ from collections import Counter
 from concurrent.futures import Future
 from pathlib import Path
 
+import msgspec
+
 from psirp_stack.authentication.signing import Signable, Signer
 from psirp_stack.control.codes import Code, Function, control_scope
 from psirp_stack.control.messages import (
@@ -35,8 +37,13 @@ from psirp_stack.control.messages import (
     decode,
     encode,
 )
-from psirp_stack.rendezvous import Outcome, Rendezvous, RendezvousConfig
+from psirp_stack.rendezvous import Outcome, Rendezvous, RendezvousConfig, Role
+from psirp_stack.rendezvous.declarations import declarations_digest
 from psirp_stack.rendezvous.events import RendezvousEvent, WorkFailed
+from psirp_stack.rendezvous.schema import MIGRATIONS
+from psirp_stack.rendezvous.session import allowed
+from psirp_stack.rendezvous.tables import ROOT, Life
+from storage import Database
 from tests.psirp_stack.rendezvous_support import NOW_MS, S, T, U, X, Y, ident, signer
 
 MESSAGES = int(os.environ.get("PSPH_FUZZ", "4000"))
@@ -153,7 +160,57 @@ def test_every_well_formed_message_is_answered(tmp_path: Path) -> None:
     assert not [event for event in events if isinstance(event, WorkFailed)]
     reached = {Code.SUCCESS, Code.WRONG_IDS, Code.EXISTS, Code.NOT_ALLOWED, Code.BAD_SIGNATURE, Code.LIMIT_REACHED}
     assert reached <= set(codes), "the messages were too tame"
+    while (due := rendezvous.next_timer()) is not None and due <= now:
+        future = rendezvous.handle_timer(now)
+        assert future is not None
+        future.result(20)
     rendezvous.close()
+    with Database.open(tmp_path / "fuzz.db", MIGRATIONS) as database:
+        check_tables(database)
+
+
+def check_tables(database: Database) -> None:
+    """What is kept twice, to be fast, says the same twice; and nobody is where the policy does not let him be."""
+    scopes = {
+        no: (sid, present, policy)
+        for no, sid, present, policy in database.read("SELECT no, sid, present, policy FROM scopes")
+    }
+    items = {row[0]: row[1:] for row in database.read("SELECT no, scope, rid, publishers, subscribers FROM items")}
+    nodes = {row[0]: row[1:] for row in database.read("SELECT no, name, state, digest, items, watches FROM nodes")}
+    members = database.read("SELECT item, role, node, key FROM members")
+    watchers = database.read("SELECT scope, node, key FROM watchers")
+    edges = database.read("SELECT child, parent FROM edges")
+    assert members, "there is something to check"
+    declared: dict[int, list[tuple[Role, bytes, bytes]]] = {no: [] for no in nodes}
+    for item, role, node, key in members:
+        scope, rid, *_ = items[item]
+        sid, present, policy = scopes[scope]
+        declared[node].append((Role(role), sid, rid))
+        assert (
+            not present or policy is None or allowed(msgspec.msgpack.decode(policy, type=ScopePolicy), Role(role), key)
+        )
+    for scope, node, key in watchers:
+        sid, present, policy = scopes[scope]
+        declared[node].append((Role.WATCHES, sid, ROOT_SCOPE))
+        assert (
+            not present
+            or policy is None
+            or allowed(msgspec.msgpack.decode(policy, type=ScopePolicy), Role.SUBSCRIBES, key)
+        )
+    for no, (_, state, digest, item_count, watch_count) in nodes.items():
+        assert state != Life.OVER, "all former lives are emptied"
+        assert digest == declarations_digest(declared[no])
+        assert item_count + watch_count == len(declared[no])
+    for no, (_, _, publishers, subscribers) in items.items():
+        for role, count in ((Role.PUBLISHES, publishers), (Role.SUBSCRIBES, subscribers)):
+            assert count == len({nodes[node][0] for item, kind, node, _ in members if (item, kind) == (no, role)})
+    published = Counter(scope for scope, _, publishers, _ in items.values() if publishers)
+    for no, count in database.read("SELECT no, published FROM scopes"):
+        assert count == published[no]
+    parents = Counter(child for child, _ in edges)
+    assert all(bool(parents[no]) == bool(present) for no, (_, present, _) in scopes.items() if no != ROOT)
+    ((known,),) = database.read("SELECT scopes FROM rendezvous_state")
+    assert known == len(scopes) - 1
 
 
 def check(asked: RendezvousRequest | None, outcome: Outcome) -> list[Code]:
