@@ -591,7 +591,7 @@ class ItemReceiver:
         if source.expected is None:
             if source.join_due is not None and source.join_due <= now:
                 source.join_tries += 1
-                source.join_due = now + source.round_trip.timeout * min(1 << (source.join_tries - 1), 8)
+                source.join_due = now + source.patience
                 self._ask(source, [], join=True)
             if source.join_due is not None:
                 times.append(source.join_due)
