@@ -13,7 +13,7 @@ class TransportConfig:
 
     window_bytes: int = 256 * 1024
     """Sent along one filter and not confirmed by all who are there."""
-    min_window_bytes: int = 32 * 1024
+    min_window_bytes: int = 128 * 1024
     """The window shrinks when segments get lost, but not below this."""
     max_pending_bytes: int = 32 * 1024 * 1024
     """Published and not confirmed by all: `publish` refuses beyond."""
