@@ -223,8 +223,7 @@ def test_no_frame_breaks_a_sender_or_a_receiver_or_what_they_do_for_others(
     while (frame := sender.next_frame(0.0)) is not None:
         honest.append(frame)
     for at, (payload, kind, cut) in enumerate(hostile):
-        model = bytearray(rng.choice(honest))
-        made = bytes(model[: len(model) - len(b"")])
+        made = rng.choice(honest)
         head = made[:306] if made[1] == HeaderType.PUBLISH_METADATA else made[:154]
         forged = bytearray(head + payload)
         if kind in (HeaderType.SUBSCRIBE_DATA, HeaderType.SUBSCRIBE_METADATA):
