@@ -13,7 +13,7 @@ class TransportConfig:
 
     window_bytes: int = 256 * 1024
     """Sent along one filter and not confirmed by all who are there."""
-    min_window_bytes: int = 32 * 1024
+    min_window_bytes: int = 128 * 1024
     """The window shrinks when segments get lost, but not below this."""
     max_pending_bytes: int = 32 * 1024 * 1024
     """Published and not confirmed by all: `publish` refuses beyond."""
@@ -21,7 +21,7 @@ class TransportConfig:
     push_bytes: int = 128 * 1024
     """Sent to one receiver for one request."""
     push_versions: int = 64
-    left_behind_after: float = 5.0
+    left_behind_after: float = 20.0
     """Seconds without progress after which the others no longer wait for a receiver."""
     slowest_probe: float = 15.0
     """Seconds between two attempts to reach a receiver that was left behind."""

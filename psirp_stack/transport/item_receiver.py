@@ -13,6 +13,7 @@ from psirp_stack.transport.events import Dropped, ReceiverEvent, VersionArrived,
 from psirp_stack.transport.frames import ControlFrame, is_usable
 from psirp_stack.transport.hooks import PacketVerifier, PublicationVerifier, WallClock
 from psirp_stack.transport.messages import (
+    MAX_COPIES,
     Announcement,
     Ask,
     Have,
@@ -33,6 +34,7 @@ WANTS_AT_ONCE = 8
 ASKED_AT_ONCE = 64
 MAX_GUESSES = 3
 MAX_REFUSALS = 3
+TRIES_PER_COPY = 3
 JOIN_DELAY = 0.1
 """Seconds in which a publisher should have said something by itself."""
 EARLY_SECONDS = 5.0
@@ -591,8 +593,8 @@ class ItemReceiver:
         if source.expected is None:
             if source.join_due is not None and source.join_due <= now:
                 source.join_tries += 1
-                source.join_due = now + source.round_trip.timeout * min(1 << (source.join_tries - 1), 8)
-                self._ask(source, [], join=True)
+                source.join_due = now + source.patience
+                self._ask(source, [], source.join_tries, join=True)
             if source.join_due is not None:
                 times.append(source.join_due)
         else:
@@ -658,7 +660,8 @@ class ItemReceiver:
             if source.guess_due is not None:
                 times.append(source.guess_due)
         if unknown:
-            self._ask(source, unknown)
+            first = source.slots.get(unknown[0])
+            self._ask(source, unknown, first.tries if first is not None else 1)
         return times
 
     def _reached(self, source: Source) -> tuple[int, int]:
@@ -688,10 +691,11 @@ class ItemReceiver:
             body.missing_ranges(),
             self._offered,
             *self._reached(source),
+            copies_for(slot.tries),
         )
-        self.context.say(self, source, want)
+        self._say(source, want)
 
-    def _ask(self, source: Source, numbers: list[int], join: bool = False) -> None:
+    def _ask(self, source: Source, numbers: list[int], tries: int, join: bool = False) -> None:
         self.context.counters.asked += 1
         source.unanswered += 1
         self._offered = self.room
@@ -708,8 +712,13 @@ class ItemReceiver:
             self._future_only,
             since if isinstance(since, bytes) else None,
             since if isinstance(since, tuple) else None,
+            copies_for(tries),
         )
-        self.context.say(self, source, ask)
+        self._say(source, ask)
+
+    def _say(self, source: Source, request: Want | Ask) -> None:
+        for _ in range(request.copies):
+            self.context.say(self, source, request)
 
     def close(self) -> None:
         """Give back all memory."""
@@ -718,6 +727,11 @@ class ItemReceiver:
             self.context.urgent.pop(source, None)
         for version_id in list(self._early):
             self._drop_early(version_id)
+
+
+def copies_for(tries: int) -> int:
+    """How often to say something, and to have it answered, that was lost so often."""
+    return min(1 + tries // TRIES_PER_COPY, MAX_COPIES)
 
 
 def config_step(source: Source) -> float:

@@ -321,7 +321,7 @@ class ItemSender:
                 del peer.jobs[number]
                 continue
             if job.metadata:
-                job.metadata = False
+                job.metadata -= 1
                 self.context.counters.repaired_announcements += 1
                 fid = self._way_to(peer, 0)
                 return self.announcement_frame(out, fid, (fid[-1] + peer.unanswered) % TABLES)
@@ -387,8 +387,10 @@ class ItemSender:
         way = first_way(self.context.internal, (fid[-1] + peer.unanswered) % TABLES)
         return control_frame(HeaderType.PUBLISH_METADATA, fid, self.key, ZERO_ID, 0, way, payload)
 
-    def _queue(self, peer: Peer, number: int, metadata: bool, segments: Iterable[int]) -> None:
-        peer.jobs[number] = Job(number, metadata, iter(segments))
+    def _queue(self, peer: Peer, number: int, metadata: bool, segments: Iterable[int], copies: int = 1) -> None:
+        if copies > 1:
+            segments = [segment for segment in segments for _ in range(copies)]
+        peer.jobs[number] = Job(number, copies if metadata else 0, iter(segments))
         self._mark_busy(peer)
 
     def _mark_busy(self, peer: Peer) -> None:
@@ -493,13 +495,13 @@ class ItemSender:
             return
         peer.repaired = max(peer.repaired, stream.begun)
         if want.segment_size != out.segment_size:
-            self._queue(peer, want.number, True, ())
+            self._queue(peer, want.number, True, (), want.copies)
             return
         sent = self._sent_segments(stream, want.number)
         most = self.context.config.push_bytes // out.segment_size + 1
         if any(first < sent for first, _ in want.ranges):
             stream.lost_something(now, peer.round_trip.smoothed or self.context.config.initial_timeout)
-            self._queue(peer, want.number, False, _first(most, want.ranges, sent))
+            self._queue(peer, want.number, False, _first(most, want.ranges, sent), want.copies)
 
     def _on_ask(self, peer: Peer, ask: Ask, now: float) -> None:
         if ask.join:
@@ -518,15 +520,15 @@ class ItemSender:
                 if left <= 0 or room <= 0:
                     return
                 left -= 1
-                room -= self._push(peer, number, room)
+                room -= self._push(peer, number, room, ask.copies)
 
-    def _push(self, peer: Peer, number: int, room: int) -> int:
+    def _push(self, peer: Peer, number: int, room: int, copies: int) -> int:
         """Send a version's metadata and as many of its segments as there is room for; say how much that is."""
         out = self.outgoing(number)
         if out is None:
             return 0
         segments = min(self._sent_segments(peer.stream, number), room // out.segment_size + 1)
-        self._queue(peer, number, True, range(segments))
+        self._queue(peer, number, True, range(segments), copies)
         return out.version.cost
 
     def _on_join(self, peer: Peer, ask: Ask, now: float) -> None:
@@ -552,7 +554,7 @@ class ItemSender:
         last = min(peer.stream.begun, start + self.context.config.push_versions - 1)
         for number in range(start, last + 1):
             if room > 0:
-                room -= self._push(peer, number, room)
+                room -= self._push(peer, number, room, ask.copies)
 
     def _tell_retained(self, peer: Peer, start: int | None, known: bool) -> None:
         if not known or start is None:

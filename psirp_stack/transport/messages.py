@@ -25,12 +25,15 @@ INLINE_ATTRIBUTES_BYTES = 256
 MAX_RANGES = 64
 MIN_SEGMENT_BYTES = 64
 """Shorter segments would make the bookkeeping larger than the content."""
+MAX_COPIES = 3
 MAX_PAYLOAD_BYTES = 16 * 1024
 """No message is longer: more is not even decoded."""
 
 Digest = Annotated[bytes, Meta(min_length=32, max_length=32)]
 Number = Annotated[int, Meta(ge=1, le=(1 << 62))]
 """Of a version in its epoch: 1, 2, 3, ..."""
+Copies = Annotated[int, Meta(ge=1, le=MAX_COPIES)]
+"""How often to send each frame of an answer: more than once where several attempts were lost."""
 Range = tuple[Count, Count]
 """First and last, both included."""
 Ranges = Annotated[tuple[Range, ...], Meta(max_length=MAX_RANGES)]
@@ -76,6 +79,7 @@ class Want(_Message, frozen=True, tag=2):
     have: Count
     progress: Count
     """`have` and `progress` as in `Have`: an acknowledgement that got lost must not keep the publisher waiting."""
+    copies: Copies = 1
 
 
 class Have(_Message, frozen=True, tag=3):
@@ -110,6 +114,7 @@ class Ask(_Message, frozen=True, tag=4):
     since_id: Id | None = None
     since_number: tuple[Count, Count] | None = None
     """Epoch and number of the last version the subscriber has."""
+    copies: Copies = 1
 
 
 class Retained(_Message, frozen=True, tag=5):

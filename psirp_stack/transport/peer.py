@@ -17,7 +17,8 @@ class Job:
     """Something to send to one receiver alone: a version's metadata, some of its segments, or what is retained."""
 
     number: int
-    metadata: bool
+    metadata: int
+    """How often the metadata is still to be sent."""
     segments: Iterator[int]
 
 

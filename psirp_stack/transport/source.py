@@ -138,13 +138,17 @@ class Source:
         smoothed = self.round_trip.smoothed
         return self.config.tail_delay if smoothed is None else max(self.config.tail_delay, 1.5 * smoothed)
 
+    @property
+    def patience(self) -> float:
+        """How long to wait for an answer. Longer only when nothing at all is heard: where other frames come through, a
+        request was just unlucky."""
+        return self.round_trip.timeout * min(1 << min(max(self.unanswered - 1, 0), 8), MAX_WAIT_FACTOR)
+
     def due_of(self, slot: Slot) -> float:
         """When to ask for what is missing of a version."""
         body = slot.body
         if slot.tries and (body is None or body.next_missing <= body.asked_through or body.gap_since is None):
-            # Slower only when nothing at all is heard: where other frames come through, this one was just unlucky.
-            silent = min(max(self.unanswered - 1, 0), slot.tries - 1)
-            due = slot.asked + self.round_trip.timeout * min(1 << min(silent, 8), MAX_WAIT_FACTOR)
+            due = slot.asked + self.patience
             return due if body is None else max(due, body.touched + self.round_trip.timeout)
         if body is None:
             return slot.due

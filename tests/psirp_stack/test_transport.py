@@ -326,6 +326,26 @@ def test_nothing_is_lost_when_a_link_dies_and_the_filter_changes() -> None:
         assert not net.hosts[node].skipped
 
 
+def test_a_forwarder_of_a_lossy_ring_dies_and_returns() -> None:
+    net = Network(ring(20), impairment=Impairment(delay=0.002, loss=0.1, reorder=0.05), seed=4)
+    subscribers = (3, 7, 10, 14, 18)
+    for node in subscribers:
+        net.subscribe(node)
+    net.grant(0, subscribers)
+    for number in range(500):
+        net.publish(0, content(number))
+        net.run(0.02)
+        if number == 100:
+            net.hosts[5].up = False
+        if number in (150, 350):
+            net.hosts[5].up = number == 350
+            net.grant(0, subscribers)
+    net.run(60)
+    for node in subscribers:
+        assert net.hosts[node].numbers == list(range(1, 501))
+        assert not net.hosts[node].skipped
+
+
 def test_grants_and_revocations_of_the_past_are_ignored() -> None:
     net = Network(line(3))
     net.subscribe(2)
@@ -395,7 +415,7 @@ def test_publish_refuses_when_receivers_cannot_follow_and_takes_more_when_they_d
 
 
 def test_one_who_stays_silent_is_left_behind_and_catches_up() -> None:
-    net = Network(star(3), config=TransportConfig(window_bytes=40_000, left_behind_after=3))
+    net = Network(star(3), config=TransportConfig(window_bytes=40_000, min_window_bytes=40_000, left_behind_after=3))
     for leaf in (2, 3):
         net.subscribe(leaf)
     net.grant(0, [2, 3])

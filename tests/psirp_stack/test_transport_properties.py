@@ -60,8 +60,9 @@ def test_each_version_once_and_in_order(how: Impairment, script: list[tuple[str,
     for node in RECEIVERS:
         net.subscribe(node)
     net.grant(0, RECEIVERS)
-    net.run(2)
-    sent: list[bytes] = []
+    sent: list[bytes] = [b"the first, to let everybody begin"]
+    net.publish(0, sent[0])
+    net.run(60)
     got: dict[int, list[bytes]] = {node: [] for node in RECEIVERS}
 
     def collect(node: int) -> None:
@@ -101,7 +102,8 @@ def test_each_version_once_and_in_order(how: Impairment, script: list[tuple[str,
     for node in RECEIVERS:
         collect(node)
         assert got[node] == sent
-        assert net.hosts[node].receiver.held_bytes == 0
+    net.run(10)  # copies that are still under way arrive, and those that are too late are forgotten
+    assert all(net.hosts[node].receiver.held_bytes == 0 for node in RECEIVERS)
     assert net.hosts[0].sender.room(ITEM) == net.config.max_pending_bytes
 
 
@@ -221,8 +223,7 @@ def test_no_frame_breaks_a_sender_or_a_receiver_or_what_they_do_for_others(
     while (frame := sender.next_frame(0.0)) is not None:
         honest.append(frame)
     for at, (payload, kind, cut) in enumerate(hostile):
-        model = bytearray(rng.choice(honest))
-        made = bytes(model[: len(model) - len(b"")])
+        made = rng.choice(honest)
         head = made[:306] if made[1] == HeaderType.PUBLISH_METADATA else made[:154]
         forged = bytearray(head + payload)
         if kind in (HeaderType.SUBSCRIBE_DATA, HeaderType.SUBSCRIBE_METADATA):
