@@ -7,41 +7,35 @@ a whole batch and is what a node runs.
 The rules, in their order: a malformed chain of headers is dropped; the all-ones filter goes one hop; a table index
 that does not exist, a filter more than half full and a time to live of zero are dropped; then every link whose tag
 is contained in the filter gets the frame, except the one it came from, and the node itself when its internal tag is.
+What depends on the forwarding header alone is in `forwarding_rules`.
 
-The cache is keyed on the whole 42-byte forwarding header, per arrival link, and holds the header to send instead:
-one lookup answers for the header's own validity, the filter and the time to live together. Frames of one flow reach
-one node with one time to live, so that this costs no hits. Dropped frames are not cached: junk cannot push out live
-flows.
+The cache is keyed on the whole 42-byte forwarding header, per arrival link, and holds what to write instead: one lookup
+answers for the header's own validity, the filter and the time to live together. Frames of one flow reach one node
+with one time to live, so that this costs no hits. Dropped frames are not cached: junk cannot push out live flows.
+
+With a `KeyedNode` the same rules hold, but whether a link or the node itself is named is asked of that: tags that only
+this node and the topology manager can compute, and that change with every period. What is cached ends with its period.
+
+A batch leaves as it came: what goes out on one link is collected and handed to that link at once.
 """
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import length_hint
 
-from psirp_stack.forwarding_model import (
-    BROADCAST_FID,
-    FILTER_BYTES,
-    MAX_FILTER_FILL,
-    TABLES,
-    Decision,
-    Drop,
-    ForwardingTable,
-    LinkNumber,
-    Tags,
-)
+from psirp_stack.filters.keyed import KeyedNode
+from psirp_stack.forwarding_memory import LoopMemory, RouteCache
+from psirp_stack.forwarding_model import FILTER_BYTES, TABLES, Decision, Drop, ForwardingTable, LinkNumber, Tags
+from psirp_stack.forwarding_rules import Route, Rules
+from psirp_stack.wire.chain import MALFORMED, metadata_offset
 from psirp_stack.wire.numbers import (
-    AUTHENTICATION_BYTES,
-    AUTHENTICATION_TYPE,
     COLLECTED_FID_OFFSET,
     FID_OFFSET,
     FORWARDING_BYTES,
-    FORWARDING_PROTO_OFFSET,
-    FORWARDING_TYPE,
-    METADATA_BYTES,
-    METADATA_TYPE,
     NEXT_OFFSET,
     PROTOCOL_VERSION,
     RENDEZVOUS_BYTES,
+    RENDEZVOUS_PROTO_OFFSET,
     RENDEZVOUS_TYPES,
     TTL_OFFSET,
     HeaderType,
@@ -54,51 +48,19 @@ DEFAULT_LOOP_WINDOW = 1.0
 """Seconds for which a filter that may come round again is remembered."""
 
 Send = Callable[[bytes], object]
+SendMany = Callable[[Sequence[bytes]], object]
 
-_PAYLOAD = int(HeaderType.PAYLOAD)
-_NONE = int(HeaderType.NONE)
 _AFTER_TTL = TTL_OFFSET + 1
 _DATA_BYTES = FORWARDING_BYTES + RENDEZVOUS_BYTES
-_AFTER_TYPE_AND_NEXT = FORWARDING_BYTES + 2
+_DATA_PROTO_OFFSET = FORWARDING_BYTES + RENDEZVOUS_PROTO_OFFSET
+# Made once: a slice written out in a loop is a new object each time.
+_HEADER = slice(0, FORWARDING_BYTES)
+_FID = slice(FID_OFFSET, FORWARDING_BYTES)
+_TYPE_AND_NEXT = slice(FORWARDING_BYTES, FORWARDING_BYTES + 2)
 # A rendezvous header with only payload behind it is what most frames carry: one comparison instead of a walk.
 _LAST_RENDEZVOUS = {int(kind): bytes((kind, HeaderType.PAYLOAD)) for kind in RENDEZVOUS_TYPES}
-
-_MALFORMED = -1
-_NO_METADATA = 0
-
-
-def metadata_offset(frame: bytes) -> int:
-    """Where the metadata header begins; 0 when there is none, -1 when the chain of headers is malformed."""
-    size = len(frame)
-    if size < FORWARDING_BYTES or frame[0] != FORWARDING_TYPE or frame[FORWARDING_PROTO_OFFSET] != PROTOCOL_VERSION:
-        return _MALFORMED
-    metadata = _NO_METADATA
-    rendezvous = authentication = False
-    at = FORWARDING_BYTES
-    following = frame[NEXT_OFFSET]
-    while following != _PAYLOAD and following != _NONE:
-        if following in RENDEZVOUS_TYPES:
-            if rendezvous:
-                return _MALFORMED
-            rendezvous = True
-            end = at + RENDEZVOUS_BYTES
-        elif following == METADATA_TYPE:
-            if metadata:
-                return _MALFORMED
-            metadata = at
-            end = at + METADATA_BYTES
-        elif following == AUTHENTICATION_TYPE:
-            if authentication:
-                return _MALFORMED
-            authentication = True
-            end = at + AUTHENTICATION_BYTES
-        else:
-            return _MALFORMED
-        if end > size or frame[at] != following:
-            return _MALFORMED
-        following = frame[at + 1]
-        at = end
-    return metadata
+_NEVER = b""
+"""In place of the two bytes that a cached route wants after the forwarding header: nothing equals it there."""
 
 
 @dataclass(slots=True)
@@ -124,60 +86,35 @@ class ForwarderStatistics:
         return sum(self.drops.values())
 
 
-@dataclass(frozen=True, slots=True)
-class _Route:
-    """What the rules say of a forwarding header that arrived on a given link, before the memory of loops is asked."""
+class _Departure:
+    """The way out on one link or on several, and the frames of the present batch that take it."""
 
-    header: bytes
-    out: tuple[LinkNumber, ...] = ()
-    deliver: bool = False
-    drop: Drop | None = None
-    may_return: bool = False
-    """The filter also names a way back into this node through another link."""
+    __slots__ = ("links", "sends", "waiting")
+
+    def __init__(self, links: int, sends: Sequence[SendMany]) -> None:
+        self.links = links
+        self.sends = sends
+        self.waiting: list[bytes] = []
+
+    def flush(self) -> int:
+        """Send what waits; says how many frames that were."""
+        # Emptied before it is sent: whoever sends may come back to this forwarder with further frames.
+        frames = self.waiting[:]
+        self.waiting.clear()
+        for send_many in self.sends:
+            send_many(frames)
+        return len(frames)
 
 
-_Cached = tuple[bytes, bytes, bytes | None, Send, tuple[Send, ...], _Route]
-"""First bytes up to the time to live; what to write instead; what the two bytes after the forwarding header must be
-(None: anything); where to send; where else to send; the route in full.
+_NO_ROUTE = Route(b"", drop=Drop.MALFORMED)
 
-All but the last are for frames that are only sent on. `_NEVER` as the third leads all others to `decide`.
+_Cached = tuple[bytes | None, bytes, bytes, list[bytes], tuple[_Departure, Route]]
+"""What the two bytes after the forwarding header must be for the short way (None: anything, `_NEVER`: no short way);
+bytes whose first occurrence is or ends in the time to live, and what to write instead; the frames that wait for the way
+out; that way, and the route in full, which is all that frames on the long way need.
+
+A plain tuple, since it is taken apart for every frame.
 """
-_NEVER = b""
-
-
-class _Generations:
-    """A bounded map in two generations: when the younger is full it becomes the older, and the older is let go."""
-
-    __slots__ = ("limit", "older", "younger")
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.younger: dict[bytes, _Cached] = {}
-        self.older: dict[bytes, _Cached] = {}
-
-    def recall(self, key: bytes) -> _Cached | None:
-        """An entry of the older generation, which becomes young again by being used."""
-        entry = self.older.pop(key, None)
-        if entry is not None:
-            self.remember(key, entry)
-        return entry
-
-    def remember(self, key: bytes, entry: _Cached) -> bool:
-        """Keep an entry; true when the generations turned over to make room."""
-        full = len(self.younger) >= self.limit
-        if full:
-            # The younger map stays the same object: the loop over a batch holds on to it.
-            self.older = dict(self.younger)
-            self.younger.clear()
-        self.younger[key] = entry
-        return full
-
-    def clear(self) -> None:
-        self.younger.clear()
-        self.older.clear()
-
-    def __len__(self) -> int:
-        return len(self.younger) + len(self.older)
 
 
 class Forwarder:
@@ -190,22 +127,31 @@ class Forwarder:
         cache_entries: int = DEFAULT_CACHE_ENTRIES,
         loop_entries: int = DEFAULT_LOOP_ENTRIES,
         loop_window: float = DEFAULT_LOOP_WINDOW,
+        keyed: KeyedNode | None = None,
     ) -> None:
+        """`keyed`: compute tags instead of taking them from the table, which then only says which links there are."""
         if cache_entries < 1 or loop_entries < 1:
             raise ValueError("a forwarder needs room for at least one cached header and one remembered filter")
-        self.statistics = ForwarderStatistics()
+        self._statistics = ForwarderStatistics()
         self._cache_entries = cache_entries
-        self._loop_entries = loop_entries
-        self._loop_window = loop_window
-        self._sends: dict[LinkNumber, Send] = {}
+        self._sends: dict[LinkNumber, SendMany] = {}
+        self._departures: dict[tuple[LinkNumber, ...], _Departure] = {}
         self._deliver: Send | None = None
-        self._caches: dict[LinkNumber | None, _Generations] = {}
-        self._loops: OrderedDict[bytes, tuple[LinkNumber | None, float]] = OrderedDict()
+        self._caches: dict[LinkNumber | None, RouteCache[_Cached]] = {}
+        self._loops = LoopMemory(loop_entries, loop_window)
+        self._keyed = keyed
+        self._periods: tuple[int, ...] = ()
         self.replace_table(table)
 
     @property
+    def statistics(self) -> ForwarderStatistics:
+        self._statistics.cache_turnovers = sum(cache.turnovers for cache in self._caches.values())
+        self._statistics.loop_evictions = self._loops.evictions
+        return self._statistics
+
+    @property
     def table(self) -> ForwardingTable:
-        return self._table
+        return self._rules.table
 
     @property
     def cached(self) -> int:
@@ -217,20 +163,22 @@ class Forwarder:
 
     def replace_table(self, table: ForwardingTable) -> None:
         """Use another table from now on. What was cached or remembered under the old one is forgotten."""
-        self._table = table
+        self._rules = Rules(table, self._keyed)
+        self._rules.periods = self._periods
         self._forget()
         self._loops.clear()
-        self._links_by_table = [_tags_of(table.links, index) for index in range(TABLES)]
-        self._incoming_by_table = [_tags_of(table.incoming, index) for index in range(TABLES)]
-        self._virtual_by_table = [
-            [(link.tags[index], link.out & table.links.keys()) for link in table.virtual if link.tags[index]]
-            for index in range(TABLES)
-        ]
-        self._every_link = tuple(sorted(table.links))
 
-    def attach(self, number: LinkNumber, send: Send) -> None:
-        """Say how `forward` sends on a link. A link in the table that is not attached counts copies and sends none."""
-        self._sends[number] = send
+    def attach(self, number: LinkNumber, send: Send, send_many: SendMany | None = None) -> None:
+        """Say how `forward` sends on a link: one frame, or a batch at once where the link can do that.
+
+        A link in the table that is not attached counts copies and sends none.
+        """
+
+        def one_by_one(frames: Sequence[bytes]) -> None:
+            for frame in frames:
+                send(frame)
+
+        self._sends[number] = send_many or one_by_one
         self._forget()
 
     def detach(self, number: LinkNumber) -> None:
@@ -243,176 +191,159 @@ class Forwarder:
 
     def decide(self, frame: bytes, arrival: LinkNumber | None, now: float) -> Decision:
         """What happens to one frame. `arrival` is None for a frame that this node originates."""
-        statistics = self.statistics
-        statistics.received += 1
-        metadata = metadata_offset(frame)
-        if metadata < 0:
-            statistics.drops[Drop.MALFORMED] += 1
-            return Decision((), False, frame, Drop.MALFORMED)
-        key = frame[:FORWARDING_BYTES]
-        cache = self._cache_for(arrival)
-        entry = cache.younger.get(key) or cache.recall(key)
-        if entry is None:
-            statistics.cache_misses += 1
-            route = self._route_and_cache(key, arrival, cache)
-        else:
-            statistics.cache_hits += 1
-            route = entry[5]
-        drop = route.drop
-        if (
-            drop is None
-            and (route.may_return or self._loops)
-            and self._is_loop(key[FID_OFFSET:], route.may_return, arrival, now)
-        ):
-            drop = Drop.LOOP
+        if self._keyed is not None:
+            self._enter_periods(self._keyed.periods.accepted(now))
+        route, leaving, drop = self._judge(frame, arrival, now)
         if drop is not None:
-            statistics.drops[drop] += 1
             return Decision((), False, frame, drop)
-        leaving = route.header + frame[FORWARDING_BYTES:]
-        if metadata and arrival is not None and (way_back := self._table.links.get(arrival)):
-            leaving = _with_reverse_path(leaving, metadata, way_back)
-        if route.out:
-            statistics.forwarded += 1
-            statistics.copies += len(route.out)
-        if route.deliver:
-            statistics.delivered += 1
+        statistics = self._statistics
+        statistics.forwarded += bool(route.out)
+        statistics.copies += len(route.out)
+        statistics.delivered += route.deliver
         return Decision(route.out, route.deliver, leaving)
 
     def forward(self, frames: Iterable[bytes], arrival: LinkNumber | None, now: float) -> None:
         """Decide on a batch of frames from one link, sending and delivering them through what was attached."""
+        batch = frames if isinstance(frames, list) else list(frames)
+        if self._keyed is not None:
+            self._enter_periods(self._keyed.periods.accepted(now))
+        self._loops.expire(now)
+        returning = self._loops.first_seen
         cached = self._cache_for(arrival).younger.get
-        loops = self._loops
-        hits = further = 0
-        for frame in frames:
-            entry = cached(frame[:FORWARDING_BYTES])
-            if entry is not None and not loops:
-                old, new, chain, send, others, _ = entry
-                if chain is None or (
-                    frame[FORWARDING_BYTES:_AFTER_TYPE_AND_NEXT] == chain and len(frame) >= _DATA_BYTES
-                ):
-                    hits += 1
-                    # The old bytes are where the frame begins, so that is what is replaced: one copy, not two.
-                    leaving = frame.replace(old, new, 1)
-                    send(leaving)
-                    if others:
-                        further += len(others)
-                        for send in others:
-                            send(leaving)
-                    continue
-            self._carry_out(self.decide(frame, arrival, now))
-        statistics = self.statistics
-        statistics.received += hits
-        statistics.cache_hits += hits
-        statistics.forwarded += hits
-        statistics.copies += hits + further
+        header_of, fid_of, type_and_next_of = _HEADER, _FID, _TYPE_AND_NEXT
+        used: list[_Departure] = []
+        on_the_long_way = 0
+        nothing_returns = not returning
+        remaining = iter(batch)
+        try:
+            for frame in remaining:
+                entry = cached(frame[header_of])
+                if entry is not None and (nothing_returns or frame[fid_of] not in returning):
+                    chain, old, new, waiting, rest = entry
+                    if chain is None or (
+                        frame[type_and_next_of] == chain
+                        and len(frame) >= _DATA_BYTES
+                        and frame[_DATA_PROTO_OFFSET] == PROTOCOL_VERSION
+                    ):
+                        if not waiting:
+                            used.append(rest[0])
+                        # The old bytes come first in the frame, so that is where they are replaced: one copy, not two.
+                        waiting.append(frame.replace(old, new, 1))
+                        continue
+                on_the_long_way += 1
+                self._forward_judged(frame, arrival, now, used)
+                nothing_returns = not returning
+        finally:
+            hits = len(batch) - length_hint(remaining) - on_the_long_way
+            self._statistics.received += hits
+            self._statistics.cache_hits += hits
+            self._flush(used)
 
-    def _carry_out(self, decision: Decision) -> None:
-        for number in decision.out:
-            send = self._sends.get(number)
-            if send is not None:
-                send(decision.frame)
-        if decision.deliver and self._deliver is not None:
-            self._deliver(decision.frame)
+    def _forward_judged(self, frame: bytes, arrival: LinkNumber | None, now: float, used: list[_Departure]) -> None:
+        """The long way of one frame of a batch: all rules, one by one."""
+        route, leaving, drop = self._judge(frame, arrival, now)
+        if drop is not None:
+            return
+        if route.out:
+            departure = self._departure(route.out)
+            if not departure.waiting:
+                used.append(departure)
+            departure.waiting.append(leaving)
+        if route.deliver:
+            self._statistics.delivered += 1
+            if self._deliver is not None:
+                # Whoever takes it may change anything here, so nothing is left waiting.
+                self._flush(used)
+                self._deliver(leaving)
+
+    def _flush(self, used: list[_Departure]) -> None:
+        statistics = self._statistics
+        for departure in used:
+            frames = departure.flush()
+            statistics.forwarded += frames
+            statistics.copies += frames * departure.links
+        used.clear()
+
+    def _judge(self, frame: bytes, arrival: LinkNumber | None, now: float) -> tuple[Route, bytes, Drop | None]:
+        """Route, frame as it leaves, and why it is dropped. Counts what is known here: arrival, cache, drop."""
+        statistics = self._statistics
+        statistics.received += 1
+        metadata = metadata_offset(frame)
+        if metadata == MALFORMED:
+            statistics.drops[Drop.MALFORMED] += 1
+            return _NO_ROUTE, frame, Drop.MALFORMED
+        key = frame[:FORWARDING_BYTES]
+        cache = self._cache_for(arrival)
+        entry = cache.find(key)
+        if entry is None:
+            statistics.cache_misses += 1
+            route = self._rules.route(key, arrival)
+            if route.drop is None:
+                cache.remember(key, self._prepared(key, route))
+        else:
+            statistics.cache_hits += 1
+            route = entry[-1][1]
+        drop = route.drop
+        if (
+            drop is None
+            and (route.may_return or self._loops.first_seen)
+            and self._loops.is_repeat(key[FID_OFFSET:], route.may_return, arrival, now)
+        ):
+            drop = Drop.LOOP
+        if drop is not None:
+            statistics.drops[drop] += 1
+            return route, frame, drop
+        leaving = route.header + frame[FORWARDING_BYTES:]
+        if (
+            metadata
+            and arrival is not None
+            and self._keyed is None
+            and (way_back := self._rules.table.links.get(arrival))
+        ):
+            leaving = _with_reverse_path(leaving, metadata, way_back)
+        return route, leaving, None
+
+    def _enter_periods(self, periods: tuple[int, ...]) -> None:
+        """What was worked out with other keys no longer holds."""
+        if periods != self._periods:
+            self._periods = self._rules.periods = periods
+            self._forget()
 
     def _forget(self) -> None:
+        self._departures.clear()
         for cache in self._caches.values():
             cache.clear()
 
-    def _cache_for(self, arrival: LinkNumber | None) -> _Generations:
+    def _cache_for(self, arrival: LinkNumber | None) -> RouteCache[_Cached]:
         cache = self._caches.get(arrival)
         if cache is None:
-            cache = self._caches[arrival] = _Generations(self._cache_entries)
+            cache = self._caches[arrival] = RouteCache(self._cache_entries)
         return cache
 
-    def _route_and_cache(self, key: bytes, arrival: LinkNumber | None, cache: _Generations) -> _Route:
-        route = self._route(key, arrival)
-        if route.drop is not None:
-            return route
+    def _prepared(self, key: bytes, route: Route) -> _Cached:
+        """The route with all that the short way through `forward` needs at hand."""
         following = key[NEXT_OFFSET]
-        sends = tuple(self._sends[number] for number in route.out if number in self._sends)
-        if route.deliver or route.may_return or len(sends) < len(route.out):
+        if route.deliver or route.may_return:
             chain: bytes | None = _NEVER
-        elif following == _PAYLOAD:
+        elif following == HeaderType.PAYLOAD:
             chain = None
         else:
             chain = _LAST_RENDEZVOUS.get(following, _NEVER)
-        send, others = (sends[0], sends[1:]) if sends else (_nowhere, ())
-        entry = (key[:_AFTER_TTL], route.header[:_AFTER_TTL], chain, send, others, route)
-        if cache.remember(key, entry):
-            self.statistics.cache_turnovers += 1
-        return route
+        # The time to live alone is found fastest, unless one of the two bytes before it is the same.
+        start = TTL_OFFSET if key[TTL_OFFSET] not in key[:TTL_OFFSET] else 0
+        old, new = key[start:_AFTER_TTL], route.header[start:_AFTER_TTL]
+        departure = self._departure(route.out)
+        return chain, old, new, departure.waiting, (departure, route)
 
-    def _route(self, header: bytes, arrival: LinkNumber | None) -> _Route:
-        """The rules, for a forwarding header that is well formed."""
-        fid = header[FID_OFFSET:]
-        ttl = header[TTL_OFFSET]
-        if fid == BROADCAST_FID:
-            return self._route_broadcast(header, ttl, arrival)
-        index = fid[FILTER_BYTES]
-        if index >= TABLES:
-            return _Route(header, drop=Drop.UNKNOWN_TABLE)
-        filter_bits = int.from_bytes(fid[:FILTER_BYTES], "big")
-        if filter_bits.bit_count() > MAX_FILTER_FILL:
-            return _Route(header, drop=Drop.OVERFULL)
-        if ttl == 0:
-            return _Route(header, drop=Drop.TTL_EXPIRED)
-        out = self._matching_links(filter_bits, index)
-        if arrival is not None:
-            out.discard(arrival)
-        internal = self._table.internal[index]
-        deliver = bool(internal) and filter_bits & internal == internal
-        if not out and not deliver:
-            return _Route(header, drop=Drop.NO_MATCH)
-        if ttl == 1:
-            if not deliver:
-                return _Route(header, drop=Drop.TTL_EXPIRED)
-            out = set()
-        may_return = any(
-            filter_bits & tag == tag for number, tag in self._incoming_by_table[index] if number != arrival
-        )
-        return _Route(_one_hop_older(header, ttl), tuple(sorted(out)), deliver, may_return=may_return)
-
-    def _route_broadcast(self, header: bytes, ttl: int, arrival: LinkNumber | None) -> _Route:
-        """The all-ones filter goes one hop: out on every link where it begins, up the stack where it arrives."""
-        if arrival is not None:
-            return _Route(_one_hop_older(header, ttl), deliver=True)
-        if not self._every_link:
-            return _Route(header, drop=Drop.NO_MATCH)
-        if ttl <= 1:
-            return _Route(header, drop=Drop.TTL_EXPIRED)
-        return _Route(_one_hop_older(header, ttl), self._every_link)
-
-    def _matching_links(self, filter_bits: int, index: int) -> set[LinkNumber]:
-        out = {number for number, tag in self._links_by_table[index] if filter_bits & tag == tag}
-        for tag, links in self._virtual_by_table[index]:
-            if filter_bits & tag == tag:
-                out |= links
-        return out
-
-    def _is_loop(self, fid: bytes, may_return: bool, arrival: LinkNumber | None, now: float) -> bool:
-        """Whether a filter comes round a second time, by another link than the first; remembers it if it may."""
-        loops = self._loops
-        expired = now - self._loop_window
-        while loops and next(iter(loops.values()))[1] < expired:
-            loops.popitem(last=False)
-        first = loops.get(fid)
-        if first is not None and first[0] != arrival:
-            return True
-        if may_return:
-            if first is None and len(loops) >= self._loop_entries:
-                loops.popitem(last=False)
-                self.statistics.loop_evictions += 1
-            loops[fid] = (arrival, now)
-            loops.move_to_end(fid)
-        return False
-
-
-def _nowhere(frame: bytes) -> None:
-    """Stands in cached routes that send nothing; never called, since those lead to `decide`."""
-
-
-def _one_hop_older(header: bytes, ttl: int) -> bytes:
-    return header[:TTL_OFFSET] + bytes((max(ttl - 1, 0),)) + header[_AFTER_TTL:]
+    def _departure(self, out: tuple[LinkNumber, ...]) -> _Departure:
+        """The one way out on these links: frames of one flow that take it keep their order."""
+        departure = self._departures.get(out)
+        if departure is None:
+            if len(self._departures) >= self._cache_entries:
+                self._departures.clear()
+            sends = [self._sends[number] for number in out if number in self._sends]
+            departure = self._departures[out] = _Departure(len(out), sends)
+        return departure
 
 
 def _with_reverse_path(frame: bytes, metadata: int, way_back: Tags) -> bytes:
@@ -424,8 +355,3 @@ def _with_reverse_path(frame: bytes, metadata: int, way_back: Tags) -> bytes:
         return frame
     collected = int.from_bytes(frame[start:end], "big") | way_back[index]
     return frame[:start] + collected.to_bytes(FILTER_BYTES, "big") + frame[end:]
-
-
-def _tags_of(links: Mapping[LinkNumber, Tags], index: int) -> list[tuple[LinkNumber, int]]:
-    """Link numbers and tags in one table; a tag of zero would be contained in every filter and stands for none."""
-    return [(number, tags[index]) for number, tags in links.items() if tags[index]]

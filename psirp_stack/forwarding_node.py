@@ -3,11 +3,10 @@
 The shell is thin: it watches the links' descriptors, reads the clock once a batch and hands frames to the forwarder.
 
 As a process, `python -m psirp_stack.forwarding_node` reads one JSON object a line on its standard input: first the
-configuration, then `{"originate": HEX}` for each frame to send. It writes `{"ready": true}` when its links are open,
-`{"delivered": HEX}` for each frame that is for this node, and its counters when its input ends.
-
-    {"links": {"1": {"ethernet": "veth0", "tags": [HEX, ...]}, "2": {"udp_fd": 5, "peer": ["127.0.0.1", 4000],
-     "tags": [...]}}, "incoming": {"1": [HEX, ...]}, "internal": [HEX, ...]}
+configuration (see `psirp_stack.forwarding_configuration`), then `{"originate": HEX}` for each frame to send. It writes
+`{"ready": true}` when its links are open, `{"delivered": HEX}` for each frame that is for this node, `{"refused":
+REASON}` for a line it cannot use, and its counters when its input ends. A configuration that cannot be used gives
+`{"error": REASON}` and exit code 2.
 """
 
 import asyncio
@@ -15,17 +14,29 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any, TextIO
+from typing import TextIO
 
 from psirp_stack.forwarder import Forwarder
-from psirp_stack.forwarding_model import ForwardingTable, LinkNumber, Tags
+from psirp_stack.forwarding_configuration import (
+    ConfigurationError,
+    EthernetCarrier,
+    LinkConfiguration,
+    UdpCarrier,
+    configuration_of,
+)
+from psirp_stack.forwarding_model import LinkNumber
+from psirp_stack.links.clock import Scheduler
 from psirp_stack.links.ethernet import EthernetLink
-from psirp_stack.links.interface import DEFAULT_BATCH, Link
-from psirp_stack.links.udp import UdpAddress, UdpLink
+from psirp_stack.links.impairment import ImpairedLink, Impairment
+from psirp_stack.links.interface import DEFAULT_BATCH, BatchLink, Link
+from psirp_stack.links.tap import SocketTap, TappedLink
+from psirp_stack.links.udp import UdpLink
 
+MAX_LINE_BYTES = 1 << 20
 READ_BYTES = 1 << 16
 
 
@@ -65,9 +76,11 @@ class ForwardingNode:
         if number in self.links:
             raise ValueError(f"this node has a link {number} already")
         self.links[number] = link
-        self.forwarder.attach(number, link.send)
+        self.forwarder.attach(number, link.send, link.send_many if isinstance(link, BatchLink) else None)
         link.on_receive(partial(self._received, number))
-        carrier = getattr(link, "link", link)  # an impaired link is watched through the carrier that it wraps
+        carrier = link
+        while isinstance(carrier, (ImpairedLink, TappedLink)):
+            carrier = carrier.link
         if isinstance(carrier, (EthernetLink, UdpLink)):
             self._watched[number] = carrier.fileno()
             self._loop.add_reader(carrier.fileno(), carrier.drain, self._batch)
@@ -93,69 +106,100 @@ class ForwardingNode:
         self.forwarder.forward(frames, number, self._loop.time())
 
 
-def _tags(given: Sequence[str]) -> Tags:
-    return tuple(int(tag, 16) for tag in given)
+def open_link(given: LinkConfiguration, scheduler: Scheduler, seed: int) -> Link:
+    match given.carrier:
+        case EthernetCarrier(interface):
+            carrier: Link = EthernetLink(interface)
+        case UdpCarrier(descriptor, peer):
+            carrier = UdpLink(socket.socket(fileno=descriptor), peer)
+    return carrier if given.impairment == Impairment() else ImpairedLink(carrier, given.impairment, scheduler, seed)
 
 
-def _open_link(given: Mapping[str, Any]) -> Link:
-    if "ethernet" in given:
-        return EthernetLink(given["ethernet"])
-    if "udp_fd" in given:
-        host, port = given["peer"]
-        return UdpLink(socket.socket(fileno=given["udp_fd"]), UdpAddress(host, port))
-    raise ValueError("a link needs either `ethernet` or `udp_fd`")
+class NodeProcess:
+    """A node whose configuration and frames come as lines on a descriptor, and which reports on another."""
+
+    def __init__(self, commands: int, report: TextIO) -> None:
+        self._commands = commands
+        self._report = report
+        self._unread = bytearray()
+        self._ended = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> int:
+        """Be a node until the input ends; the exit code is 2 when the configuration cannot be used."""
+        loop = asyncio.get_running_loop()
+        tap: SocketTap | None = None
+        node: ForwardingNode | None = None
+        try:
+            configuration = configuration_of(json.loads(self._first_line()))
+            node = ForwardingNode(
+                Forwarder(configuration.table), deliver=lambda frame: self._tell(delivered=frame.hex())
+            )
+            tap = None if configuration.tap is None else SocketTap(configuration.tap, time.time_ns)
+            for number, given in configuration.links.items():
+                link = open_link(given, LoopScheduler(loop), seed=number)
+                node.add_link(number, link if tap is None else tap.watch(number, link))
+        except (ValueError, OSError) as error:
+            self._tell(error=str(error))
+            if node is not None:
+                node.close()
+            return 2
+        try:
+            loop.add_reader(self._commands, self._read_commands, node)
+            self._tell(ready=True)
+            await self._ended
+            loop.remove_reader(self._commands)
+            self._tell(
+                statistics=asdict(node.forwarder.statistics),
+                links={number: asdict(link.counters) for number, link in node.links.items()},
+                tap=None if tap is None else asdict(tap.counters),
+            )
+        finally:
+            node.close()
+            if tap is not None:
+                tap.close()
+        return 0
+
+    def _first_line(self) -> bytes:
+        while b"\n" not in self._unread:
+            read = os.read(self._commands, READ_BYTES)
+            if not read or len(self._unread) > MAX_LINE_BYTES:
+                raise ConfigurationError(f"expected one line of at most {MAX_LINE_BYTES} bytes with the configuration")
+            self._unread += read
+        line, _, rest = bytes(self._unread).partition(b"\n")
+        self._unread[:] = rest
+        return line
+
+    def _read_commands(self, node: ForwardingNode) -> None:
+        read = os.read(self._commands, READ_BYTES)
+        self._unread += read
+        *lines, rest = bytes(self._unread).split(b"\n")
+        self._unread[:] = rest
+        for line in lines:
+            self._obey(node, line)
+        if len(rest) > MAX_LINE_BYTES:
+            self._unread.clear()
+            self._tell(refused=f"a line of more than {MAX_LINE_BYTES} bytes")
+        if not read and not self._ended.done():
+            self._ended.set_result(None)
+
+    def _obey(self, node: ForwardingNode, line: bytes) -> None:
+        try:
+            match json.loads(line):
+                case {"originate": str(digits)}:
+                    node.originate(bytes.fromhex(digits))
+                case _:
+                    raise ValueError('expected {"originate": HEX}')
+        except (ValueError, RecursionError) as error:
+            self._tell(refused=str(error))
+
+    def _tell(self, **said: object) -> None:
+        self._report.write(json.dumps(said) + "\n")
+        self._report.flush()
 
 
-async def run_process(commands: int, report: TextIO) -> None:
-    """Be a node as the first line read from the descriptor `commands` says, until that input ends."""
-    loop = asyncio.get_running_loop()
-
-    def tell(**said: object) -> None:
-        report.write(json.dumps(said) + "\n")
-        report.flush()
-
-    unread = bytearray()
-    while b"\n" not in unread:
-        read = os.read(commands, READ_BYTES)
-        if not read:
-            raise EOFError("the input ended before the configuration")
-        unread += read
-    configuration, _, rest = bytes(unread).partition(b"\n")
-    unread[:] = rest
-    given = json.loads(configuration)
-    links = {int(number): link for number, link in given["links"].items()}
-    table = ForwardingTable(
-        {number: _tags(link["tags"]) for number, link in links.items()},
-        _tags(given["internal"]),
-        {int(number): _tags(tags) for number, tags in given.get("incoming", {}).items()},
-    )
-    node = ForwardingNode(Forwarder(table), deliver=lambda frame: tell(delivered=frame.hex()))
-    try:
-        for number, link in links.items():
-            node.add_link(number, _open_link(link))
-        ended = loop.create_future()
-
-        def read_commands() -> None:
-            read = os.read(commands, READ_BYTES)
-            unread.extend(read)
-            *lines, rest = bytes(unread).split(b"\n")
-            unread[:] = rest
-            for line in lines:
-                node.originate(bytes.fromhex(json.loads(line)["originate"]))
-            if not read and not ended.done():
-                ended.set_result(None)
-
-        loop.add_reader(commands, read_commands)
-        tell(ready=True)
-        await ended
-        loop.remove_reader(commands)
-        tell(
-            statistics=asdict(node.forwarder.statistics),
-            links={number: asdict(link.counters) for number, link in node.links.items()},
-        )
-    finally:
-        node.close()
+async def run_process(commands: int, report: TextIO) -> int:
+    return await NodeProcess(commands, report).run()
 
 
 if __name__ == "__main__":
-    asyncio.run(run_process(sys.stdin.fileno(), sys.stdout))
+    sys.exit(asyncio.run(run_process(sys.stdin.fileno(), sys.stdout)))

@@ -1,39 +1,45 @@
-"""`psph capture`: write PSIRP frames from an interface, or from another capture, to a pcap file."""
+"""`psph capture`: write PSIRP frames from an interface, a node's links or another capture to a pcap file."""
 
 import argparse
 import contextlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from gateway.cli.errors import CommandError
+from identifiers import DEFAULT_NAMING, Identifier, ItemId, Topic
 
 if TYPE_CHECKING:  # importing the packet tools takes scapy, which only this command needs
     from psirp_stack.tools.capture import CaptureCounts, TopicFilter
+    from psirp_stack.tools.pcap import Record
 
 DEFAULT_COUNT = 1_000_000
-ID_BYTES = 32
 MAX_PORT = 65_535
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Write PSIRP frames to a pcap file that `psph dissect`, Wireshark and tcpdump read. An interface is read\n"
-        "through a packet socket, which needs root or CAP_NET_RAW. Ends at --count, at --duration or at Ctrl-C."
+        "through a packet socket, which needs root or CAP_NET_RAW. Links of any kind, also inside a process, are read\n"
+        "through the tap of their node, which needs only the same user. Ends at --count, --duration or Ctrl-C."
     )
     parser.epilog = """\
 examples:
   psph capture veth0 --out trace.pcap --duration 10
   psph capture lo --udp-port 55555 --out trace.pcap --count 100
+  psph capture --tap /run/psph/node.tap --out trace.pcap --duration 10
   psph capture --read trace.pcap --out one-topic.pcap --topic http://news.example/feed
   psph capture --read trace.pcap --out one-topic.pcap --id ::0a0b0c/::0d
   psph capture veth0 --out - | wireshark -k -i -
 
 Ids are hex digits, two a byte, and `::` stands for zero bytes. A frame belongs to a topic when its rendezvous or
-metadata header names it. Frames inside UDP are written behind an Ethernet header, so all captures look alike."""
+metadata header names it. Frames inside UDP are written behind an Ethernet header, so all captures look alike; those
+of a tap have addresses that say the link and the way: 02:00:LL:LL:00:01 is the node on its link LL:LL (hex),
+02:00:LL:LL:00:02 the neighbour there."""
     parser.add_argument("interface", nargs="?", metavar="INTERFACE", help="network interface to read, such as veth0")
+    parser.add_argument("--tap", type=Path, metavar="PATH", help="listen where a node's configuration says `tap`: PATH")
     parser.add_argument("--read", type=Path, metavar="FILE", help="take the frames of this capture file instead")
     parser.add_argument("--out", required=True, metavar="FILE", help="pcap file to write, `-` for standard output")
     parser.add_argument("--udp-port", type=int, metavar="PORT", help="take frames carried in UDP from or to PORT")
@@ -56,7 +62,8 @@ def run(args: argparse.Namespace) -> int:
         raise CommandError(f"{error}: install the packet tools (psph[tools])") from error
     wanted = topic_filter(args)
     counts = CaptureCounts()
-    code = from_file(args, wanted, counts) if args.read is not None else from_interface(args, wanted, counts)
+    source = from_file if args.read is not None else from_tap if args.tap is not None else from_interface
+    code = source(args, wanted, counts)
     print(
         f"{counts.written} frames written, {counts.filtered_out} of other topics, {counts.other_protocol} of other"
         f" protocols, {counts.lost_in_kernel} lost before they could be read",
@@ -66,16 +73,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def check(args: argparse.Namespace) -> None:
-    if (args.interface is None) == (args.read is None):
-        raise CommandError("give either an INTERFACE or --read FILE")
+    if sum(given is not None for given in (args.interface, args.read, args.tap)) != 1:
+        raise CommandError("give one of INTERFACE, --tap PATH and --read FILE")
     if args.count < 1:
         raise CommandError(f"--count takes a number from 1 up, not {args.count}")
     if args.duration is not None and not args.duration > 0:
         raise CommandError(f"--duration takes seconds above 0, not {args.duration:g}")
     if args.udp_port is not None and not 1 <= args.udp_port <= MAX_PORT:
         raise CommandError(f"--udp-port takes 1 to {MAX_PORT}, not {args.udp_port}")
-    if args.read is not None and (args.udp_port is not None or args.duration is not None):
-        raise CommandError("--udp-port and --duration go with an INTERFACE, not with --read")
+    if args.udp_port is not None and args.interface is None:
+        raise CommandError("--udp-port goes with an INTERFACE")
+    if args.read is not None and args.duration is not None:
+        raise CommandError("--duration does not go with --read")
     if args.read is not None and args.read.exists() and Path(args.out).exists() and args.read.samefile(args.out):
         raise CommandError(f"--out {args.out} is the file that is read")
 
@@ -86,36 +95,20 @@ def topic_filter(args: argparse.Namespace) -> "TopicFilter":
     ways = [args.topic is not None, args.id is not None, args.sid is not None or args.rid is not None]
     if sum(ways) > 1:
         raise CommandError("say the topic in one way: --topic, --id, or --sid and --rid")
-    if args.topic is not None:
-        return TopicFilter(*ids_of_topic(args.topic))
-    sid, rid = args.sid, args.rid
-    if args.id is not None:
-        sid, slash, rid = args.id.partition("/")
-        if not slash:
-            raise CommandError(f"--id takes SID/RID, not {args.id!r}")
-    return TopicFilter(parsed_id(sid), parsed_id(rid))
+    try:
+        if args.topic is not None:
+            item = DEFAULT_NAMING.of_topic(Topic.parse(args.topic))
+        elif args.id is not None:
+            item = ItemId.parse(args.id)
+        else:
+            return TopicFilter(parsed_id(args.sid), parsed_id(args.rid))
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+    return TopicFilter(bytes(item.sid), bytes(item.rid))
 
 
 def parsed_id(text: str | None) -> bytes | None:
-    from psirp_stack.tools.text import parse_id
-
-    if text is None:
-        return None
-    try:
-        return parse_id(text, ID_BYTES)
-    except ValueError as error:
-        raise CommandError(str(error)) from error
-
-
-def ids_of_topic(url: str) -> tuple[bytes, bytes]:
-    """Scope and rendezvous id of a topic URL, as 32-byte fields."""
-    from identifiers import topic_ids  # type: ignore[attr-defined]
-
-    try:
-        sid, rid = topic_ids(url)
-    except ValueError as error:
-        raise CommandError(f"--topic {url}: {error}") from error
-    return sid.rjust(ID_BYTES, b"\0"), rid.rjust(ID_BYTES, b"\0")
+    return None if text is None else bytes(Identifier.parse(text))
 
 
 def from_file(args: argparse.Namespace, wanted: "TopicFilter", counts: "CaptureCounts") -> int:
@@ -136,8 +129,7 @@ def from_file(args: argparse.Namespace, wanted: "TopicFilter", counts: "CaptureC
 
 
 def from_interface(args: argparse.Namespace, wanted: "TopicFilter", counts: "CaptureCounts") -> int:
-    from psirp_stack.tools.capture import InterfaceCapture, capture
-    from psirp_stack.tools.pcap import PcapWriter
+    from psirp_stack.tools.capture import InterfaceCapture
 
     try:
         source = InterfaceCapture(args.interface, args.udp_port)
@@ -145,24 +137,50 @@ def from_interface(args: argparse.Namespace, wanted: "TopicFilter", counts: "Cap
         raise CommandError("reading an interface needs root or CAP_NET_RAW; try again with sudo") from error
     except OSError as error:
         raise CommandError(f"interface {args.interface}: {error.strerror}") from error
-    deadline = None if args.duration is None else time.monotonic() + args.duration
+    with source:
+        code = record_live(args, source.records(time.time_ns, deadline_of(args)), args.interface, wanted, counts)
+        counts.lost_in_kernel = source.lost()
+    return code
 
-    def ended() -> bool:
-        return deadline is not None and time.monotonic() >= deadline
 
-    with source, opened_output(args.out) as out:
+def from_tap(args: argparse.Namespace, wanted: "TopicFilter", counts: "CaptureCounts") -> int:
+    from psirp_stack.tools.tap import TapCapture
+
+    try:
+        source = TapCapture(args.tap)
+    except OSError as error:
+        raise CommandError(f"tap {args.tap}: {error.strerror}") from error
+    with source:
+        return record_live(args, source.records(deadline_of(args)), str(args.tap), wanted, counts)
+
+
+def deadline_of(args: argparse.Namespace) -> Callable[[], bool]:
+    end = None if args.duration is None else time.monotonic() + args.duration
+    return lambda: end is not None and time.monotonic() >= end
+
+
+def record_live(
+    args: argparse.Namespace,
+    records: "Iterator[Record]",
+    source: str,
+    wanted: "TopicFilter",
+    counts: "CaptureCounts",
+) -> int:
+    from psirp_stack.tools.capture import capture
+    from psirp_stack.tools.pcap import PcapWriter
+
+    with opened_output(args.out) as out:
         writer = PcapWriter(out)
-        print(f"capturing on {args.interface}", file=sys.stderr, flush=True)
+        print(f"capturing on {source}", file=sys.stderr, flush=True)
         # Ctrl-C is how a person ends a capture: the frames so far are in the file.
         with contextlib.suppress(KeyboardInterrupt):
             try:
-                capture(source.records(time.time_ns, ended), writer, wanted, args.count, counts)
+                capture(records, writer, wanted, args.count, counts)
             except BrokenPipeError:
                 raise
             except OSError as error:
-                print(f"psph capture: interface {args.interface}: {error.strerror}", file=sys.stderr)
+                print(f"psph capture: {source}: {error.strerror}", file=sys.stderr)
                 return 1
-        counts.lost_in_kernel = source.lost()
     return 0
 
 

@@ -14,14 +14,15 @@ if TYPE_CHECKING:  # importing the packet tools takes scapy, which only this com
     from psirp_stack.tools.fuzz import FuzzReport
 
 DEFAULT_FRAMES = 1_000_000
-TARGETS = ("codec", "reference")
+TARGETS = ("codec", "reference", "forwarder")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Give mutated frames to the parsers: seeds from scapy's fuzz(), then changed bytes, cuts, splices and noise.\n"
-        "Every frame is counted under a reason for every target. Ends with 1 when a target raised an exception, when\n"
-        "codec and forwarder disagree about a frame, or when memory grew."
+        "Give mutated frames to codec and forwarders: seeds from scapy's fuzz() and, where it is installed, from\n"
+        "hypothesis; then changed bytes, cuts, splices and noise. Every frame is counted under a reason for every\n"
+        "target. Ends with 1 when a target raised an exception, when codec and forwarder disagree about a frame, when\n"
+        "the fast forwarder decides otherwise than the reference, or when memory grew."
     )
     parser.epilog = """\
 examples:
@@ -41,10 +42,10 @@ def run(args: argparse.Namespace) -> int:
     if args.frames < 1:
         raise CommandError(f"--frames takes a number from 1 up, not {args.frames}")
     try:
-        from psirp_stack.tools.fuzz import codec_target, fuzz, reference_target
+        from psirp_stack.tools.fuzz import codec_target, fast_target, fuzz, reference_target
     except ImportError as error:
         raise CommandError(f"{error}: install the packet tools (psph[tools])") from error
-    targets = {"codec": codec_target, "reference": reference_target()}
+    targets = {"codec": codec_target, "reference": reference_target(), "forwarder": fast_target()}
     chosen = {name: target for name, target in targets.items() if not args.target or name in args.target}
     with progress_bar("fuzzing", args.frames) as tick:
         report = fuzz(chosen, args.frames, args.seed, lambda done: tick("frames", done))
@@ -59,6 +60,8 @@ def as_document(report: "FuzzReport") -> dict[str, object]:
     return {
         "seed": report.seed,
         "frames": report.frames,
+        "hypothesis": report.hypothesis,
+        "seconds": round(report.seconds, 1),
         "reasons": {name: dict(counts.most_common()) for name, counts in report.reasons.items()},
         "failed": report.failed,
         "failures": [
@@ -88,5 +91,9 @@ def show(report: "FuzzReport") -> None:
         console.print(f"FAILED {failure.target}: {failure.error}\n  {failure.frame.hex()}", markup=False)
     before, after = report.memory_before / 2**20, report.memory_after / 2**20
     flat = "flat" if report.memory_flat else "GROWN"
-    console.print(f"memory {before:.1f} MiB after warming up, {after:.1f} MiB at the end: {flat}")
+    console.print(
+        f"memory {before:.1f} MiB after warming up, {after:.1f} MiB at the end: {flat}; {report.seconds:.0f} s"
+    )
+    if not report.hypothesis:
+        console.print("hypothesis is not installed: its frames were left out")
     console.print(f"{report.failed} frames raised an exception or broke a rule", highlight=False)

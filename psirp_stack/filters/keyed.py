@@ -25,6 +25,8 @@ LOCAL_PORT = 0xFFFF
 """The node's own stack, as the place a packet comes from or goes to."""
 MAX_PORT = LOCAL_PORT - 1
 MAX_CACHED_TAGS = 65_536
+NO_FLOW = b""
+"""For tags that are bound to ports and period only: what forwarders test, which do not look beyond their own header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +100,14 @@ class KeyedNode:
 
     def match(self, zfilter: ZFilter, flow: bytes, arrival: LinkNumber, now: float) -> KeyedMatch:
         """Which links the filter names for a packet of this flow that came in by `arrival`."""
+        return self.match_in(self.periods.accepted(now), zfilter, flow, arrival)
+
+    def match_in(self, periods: tuple[int, ...], zfilter: ZFilter, flow: bytes, arrival: LinkNumber) -> KeyedMatch:
+        """The same under the keys of given periods."""
         # A flow id comes from the packet: a bad one matches nothing instead of raising.
         if zfilter.overfull or len(flow) > MAX_FLOW_BYTES:
             return KeyedMatch((), False)
-        secrets = [period_secret(self.secret, period) for period in self.periods.accepted(now)]
+        secrets = [period_secret(self.secret, period) for period in periods]
 
         def named(exit_port: LinkNumber) -> bool:
             return any(self._named(zfilter, secret, arrival, exit_port, flow) for secret in secrets)

@@ -7,6 +7,7 @@ not used. Needs CAP_NET_RAW. Interfaces pad what is shorter than 46 bytes: such 
 import fcntl
 import socket
 import struct
+from collections.abc import Sequence
 
 from psirp_stack.links.interface import DEFAULT_BATCH
 from psirp_stack.links.sockets import SocketLink
@@ -60,6 +61,25 @@ class EthernetLink(SocketLink):
         counters.sent += 1
         counters.sent_bytes += size
         return True
+
+    def send_many(self, frames: Sequence[bytes]) -> int:
+        send, header, most = self._socket.send, self._header, self.mtu
+        sent = sent_bytes = 0
+        for frame in frames:
+            size = len(frame)
+            if size > most:
+                self._refused(frame, None)
+                continue
+            try:
+                send(header + frame)
+            except OSError as error:
+                self._refused(frame, error)
+                continue
+            sent += 1
+            sent_bytes += size
+        self.counters.sent += sent
+        self.counters.sent_bytes += sent_bytes
+        return sent
 
     def drain(self, limit: int = DEFAULT_BATCH) -> int:
         frames: list[bytes] = []

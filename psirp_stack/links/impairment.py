@@ -6,6 +6,7 @@ time from the scheduler: with a virtual clock the same seed gives the same histo
 """
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from psirp_stack.links.clock import Scheduler
@@ -121,6 +122,9 @@ class ImpairedLink:
             self.impaired.doubled += 1
             self._arrive(arrival, frame)
         return True
+
+    def send_many(self, frames: Sequence[bytes]) -> int:
+        return sum(map(self.send, frames))
 
     def close(self) -> None:
         self._closed = True

@@ -6,6 +6,7 @@ forwarders that send to each other do not recurse.
 """
 
 from collections import deque
+from collections.abc import Sequence
 
 from psirp_stack.links.clock import Scheduler
 from psirp_stack.links.interface import DEFAULT_BATCH, DEFAULT_QUEUE_LIMIT, LinkCounters, Receiver
@@ -51,6 +52,19 @@ class InProcessLink:
         if peer._scheduler is not None and not peer._drain_due:
             peer._wake()
         return True
+
+    def send_many(self, frames: Sequence[bytes]) -> int:
+        peer = self._peer
+        sizes = list(map(len, frames))
+        if peer is None or len(peer._inbox) + len(sizes) > peer.queue_limit or max(sizes, default=0) > self.mtu:
+            # Some will be refused: let `send` find out which, and count them.
+            return sum(map(self.send, frames))
+        peer._inbox.extend(frames)
+        self.counters.sent += len(sizes)
+        self.counters.sent_bytes += sum(sizes)
+        if peer._scheduler is not None and not peer._drain_due and sizes:
+            peer._wake()
+        return len(sizes)
 
     def drain(self, limit: int = DEFAULT_BATCH) -> int:
         """Hand at most `limit` waiting frames to the receiver as one batch; say how many."""

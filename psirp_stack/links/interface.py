@@ -7,7 +7,7 @@ event of a socket often brings many and the receiver then pays once for what it 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 DEFAULT_BATCH = 64
 """Frames taken from a carrier at one readiness event, so that one busy link does not starve the others."""
@@ -57,6 +57,14 @@ class Link(Protocol):
 
     def close(self) -> None:
         """Let go of the carrier. Closing twice is fine; sending afterwards is counted and refused."""
+
+
+@runtime_checkable
+class BatchLink(Protocol):
+    """A link that takes a batch at once and pays once for what it does per batch. All carriers here do."""
+
+    def send_many(self, frames: Sequence[bytes]) -> int:
+        """As `send` for each of the frames in order; says how many were accepted. The sequence is only lent."""
 
 
 class ReadableLink(Link, Protocol):

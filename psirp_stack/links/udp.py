@@ -2,6 +2,7 @@
 
 import ipaddress
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from psirp_stack.links.interface import DEFAULT_BATCH
@@ -68,6 +69,25 @@ class UdpLink(SocketLink):
         counters.sent += 1
         counters.sent_bytes += size
         return True
+
+    def send_many(self, frames: Sequence[bytes]) -> int:
+        sendto, peer, most = self._socket.sendto, self._peer, self.mtu
+        sent = sent_bytes = 0
+        for frame in frames:
+            size = len(frame)
+            if size > most:
+                self._refused(frame, None)
+                continue
+            try:
+                sendto(frame, peer)
+            except OSError as error:
+                self._refused(frame, error)
+                continue
+            sent += 1
+            sent_bytes += size
+        self.counters.sent += sent
+        self.counters.sent_bytes += sent_bytes
+        return sent
 
     def drain(self, limit: int = DEFAULT_BATCH) -> int:
         frames: list[bytes] = []

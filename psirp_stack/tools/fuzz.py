@@ -6,15 +6,18 @@ repeated exactly.
 """
 
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from importlib.util import find_spec
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
 from scapy.packet import fuzz as scapy_fuzz
 
+from psirp_stack.forwarder import Forwarder
 from psirp_stack.forwarding_model import (
     BROADCAST_FID,
     FILTER_BITS,
@@ -31,7 +34,7 @@ from psirp_stack.forwarding_model import (
 from psirp_stack.tools.layers import CHAINED, PSIRPAuthentication, PSIRPForwarding, PSIRPMetadata, PSIRPRendezvous
 from psirp_stack.tools.reference import reference_decision
 from psirp_stack.wire.codec import WireError, build, parse
-from psirp_stack.wire.numbers import HeaderType
+from psirp_stack.wire.numbers import FID_OFFSET, FORWARDING_BYTES, PROTO_OFFSETS, PROTOCOL_VERSION, HeaderType
 
 Target = Callable[[bytes], str]
 Decide = Callable[[bytes, LinkNumber | None], Decision]
@@ -41,11 +44,16 @@ MAX_FRAME_BYTES = 1_500
 MAX_FAILURES_KEPT = 20
 SEED_FRAMES = 400
 """What mutations start from."""
+HYPOTHESIS_FRAMES = 200
+"""And these besides."""
 WARM_UP_FRAMES = 2_000
 """Memory is first measured after these, when caches and pools have been filled."""
 FLAT_BYTES = 16 * 1024 * 1024
 """Growth up to this is noise of the allocator."""
 LINKS = 8
+FUZZ_CACHE_ENTRIES, FUZZ_LOOP_ENTRIES = 64, 16
+FUZZ_TICK_SECONDS = 0.001
+"""Time that passes from frame to frame: memories of loops end within the run."""
 PROGRESS_EVERY = 1_000
 RENDEZVOUS = tuple(layer for layer in CHAINED if issubclass(layer, PSIRPRendezvous))
 
@@ -71,6 +79,9 @@ class FuzzReport:
     """The first few of `failed`."""
     memory_before: int = 0
     memory_after: int = 0
+    seconds: float = 0.0
+    hypothesis: bool = False
+    """Whether hypothesis was there to draw frames."""
 
     @property
     def memory_flat(self) -> bool:
@@ -89,7 +100,8 @@ def fuzz(
     targets: Mapping[str, Target], frames: int, seed: int, progress: Callable[[int], None] = lambda _: None
 ) -> FuzzReport:
     """Give each of `frames` mutated frames to every target. `progress` hears how many more are done, now and then."""
-    report = FuzzReport(seed, reasons={name: Counter() for name in targets})
+    report = FuzzReport(seed, reasons={name: Counter() for name in targets}, hypothesis=hypothesis_installed())
+    started = time.perf_counter()
     for frame in islice(hostile_frames(seed), frames):
         for name, target in targets.items():
             try:
@@ -106,6 +118,7 @@ def fuzz(
         if report.frames % PROGRESS_EVERY == 0:
             progress(PROGRESS_EVERY)
     report.memory_after = resident_bytes()
+    report.seconds = time.perf_counter() - started
     return report
 
 
@@ -135,13 +148,14 @@ def hostile_frames(seed: int) -> Iterator[bytes]:
             frame[draw.randrange(len(frame)) :] = other[draw.randrange(len(other)) :]
         elif choice < 0.90:
             # Bytes that steer the parser, so that more than the first test of a frame is reached.
-            for at in (0, 1, 2, 41, 42, 43, 154, 155, 194, 195):
+            for at in (0, 1, 2, 4, 41, 42, 43, 148, 154, 155, 194, 195):
                 if at < len(frame) and draw.random() < 0.3:
                     frame[at] = draw.choice((0, 1, 2, 3, 4, 5, 6, 7, 8, 0xF0, 0xFF))
         else:
             frame = bytearray(draw.randbytes(draw.randrange(MAX_FRAME_BYTES)))
             if draw.random() < 0.5:
-                frame[:2] = bytes((1, draw.choice((0, 2, 3, 4, 5, 6, 7, 0xF0))))
+                following = draw.choice((0, 2, 3, 4, 5, 6, 7, 0xF0))
+                frame[:5] = bytes((1, following, draw.getrandbits(8), 0, PROTOCOL_VERSION))
         yield bytes(frame[:MAX_FRAME_BYTES])
 
 
@@ -160,15 +174,32 @@ def mutate(frame: bytearray, draw: random.Random) -> None:
 
 
 def seed_frames(draw: random.Random) -> list[bytes]:
-    """Frames of every shape, their fields drawn by scapy's fuzz(); a quarter has random type bytes too."""
+    """Frames of every shape, their fields drawn by scapy's fuzz() (a quarter has random type bytes too) and, where it
+    is installed, by hypothesis."""
     table = fuzz_table()
     # scapy draws from the global generator: seed it for this, and give its state back after.
     state = random.getstate()
     random.seed(draw.getrandbits(64))
     try:
-        return [seed_frame(table, draw, anything=number % 4 == 0) for number in range(SEED_FRAMES)]
+        frames = [seed_frame(table, draw, anything=number % 4 == 0) for number in range(SEED_FRAMES)]
     finally:
         random.setstate(state)
+    if hypothesis_installed():
+        from psirp_stack.tools.fuzz_hypothesis import drawn_frames
+
+        frames += [addressed(frame, table, draw) for frame in drawn_frames(HYPOTHESIS_FRAMES, draw.getrandbits(32))]
+    return frames
+
+
+def hypothesis_installed() -> bool:
+    return find_spec("hypothesis") is not None
+
+
+def addressed(frame: bytes, table: ForwardingTable, draw: random.Random) -> bytes:
+    """The frame, in half of all cases with a filter that leads somewhere."""
+    if draw.random() < 0.5:
+        return frame
+    return frame[:FID_OFFSET] + matching_fid(table, draw) + frame[FORWARDING_BYTES:]
 
 
 def seed_frame(table: ForwardingTable, draw: random.Random, *, anything: bool) -> bytes:
@@ -181,6 +212,8 @@ def seed_frame(table: ForwardingTable, draw: random.Random, *, anything: bool) -
         if not anything:
             last = HeaderType.NONE if payload is None else HeaderType.PAYLOAD
             values = {"type": int(layer.header_type), "next": int(following.header_type if following else last)}
+            if layer.header_type in PROTO_OFFSETS:
+                values["proto"] = PROTOCOL_VERSION
             if layer is PSIRPForwarding:
                 values |= {"ttl": draw.choice((0, 1, 2, 64, 255)), "fid": matching_fid(table, draw)}
         # fuzz() leaves values alone that are given.
@@ -204,7 +237,7 @@ def matching_fid(table: ForwardingTable, draw: random.Random) -> bytes:
     if draw.random() < 0.1:
         return BROADCAST_FID
     index = draw.randrange(TABLES)
-    every = [*table.links.values(), table.internal, table.virtual[0].tags]
+    every = [*table.links.values(), *table.incoming.values(), table.internal, table.virtual[0].tags]
     zfilter = 0
     for tags in draw.sample(every, draw.randint(0, 4)):
         zfilter |= tags[index]
@@ -229,7 +262,7 @@ def kind_of(error: WireError) -> str:
     return next((kind for kind in REFUSALS if kind in error.reason), "other")
 
 
-REFUSALS = ("cut short", "is not known", "a second", "was announced")
+REFUSALS = ("cut short", "is not known", "a second", "was announced", "has proto")
 
 
 def forwarder_target(decide: Decide) -> Target:
@@ -265,6 +298,34 @@ def forwarder_target(decide: Decide) -> Target:
 def reference_target() -> Target:
     table = fuzz_table()
     return forwarder_target(lambda frame, arrival: reference_decision(frame, arrival, table))
+
+
+def fast_target() -> Target:
+    """The forwarder that nodes run, held to the reference on every frame, with small memories that overflow often.
+
+    It is driven as a node drives it, through `forward`; the decision is what came out of it.
+    """
+    table = fuzz_table()
+    forwarder = Forwarder(table, cache_entries=FUZZ_CACHE_ENTRIES, loop_entries=FUZZ_LOOP_ENTRIES)
+    ticks = count()
+    sent: list[tuple[LinkNumber, bytes]] = []
+    delivered: list[bytes] = []
+    for number in table.links:
+        forwarder.attach(number, lambda frame, number=number: sent.append((number, frame)))  # type: ignore[misc]
+    forwarder.deliver_to(delivered.append)
+
+    def decide(frame: bytes, arrival: LinkNumber | None) -> Decision:
+        sent.clear()
+        delivered.clear()
+        before = dict(forwarder.statistics.drops)
+        forwarder.forward((frame,), arrival, next(ticks) * FUZZ_TICK_SECONDS)
+        drop = next((reason for reason, total in forwarder.statistics.drops.items() if total > before[reason]), None)
+        leaving = {copy for _, copy in sent} | set(delivered) or {frame}
+        if len(leaving) > 1:
+            raise AssertionError("copies of one frame differ")
+        return Decision(tuple(number for number, _ in sent), bool(delivered), leaving.pop(), drop)
+
+    return forwarder_target(differential(decide))
 
 
 def differential(decide: Decide) -> Decide:

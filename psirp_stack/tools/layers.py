@@ -4,7 +4,7 @@
 
 Each layer lists its fields in order with their sizes. `bind_layers` fills in the `next` bytes when a packet is built
 and finds the following layer when one is dissected. What a `next` byte announces but the bytes do not hold (unknown
-type, cut short, other type byte, a second header of one kind) is dissected as `Raw`.
+type, cut short, other type byte, other `proto`, a second header of one kind) is dissected as `Raw`.
 """
 
 from typing import Any, ClassVar
@@ -13,8 +13,8 @@ from scapy.fields import ByteEnumField, ByteField, LongField, XByteField, XStrFi
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Padding, Raw, bind_layers
 
-from psirp_stack.tools.text import short_id
-from psirp_stack.wire.numbers import ETHERTYPE, HeaderType
+from psirp_stack.tools.text import short_hex, short_id
+from psirp_stack.wire.numbers import ETHERTYPE, PROTO_OFFSETS, PROTOCOL_VERSION, HeaderType
 
 NAMES = {int(number): number.name.lower().replace("_", " ") for number in HeaderType}
 
@@ -45,6 +45,9 @@ class PSIRPHeader(Packet):
     def pre_dissect(self, s: bytes) -> bytes:
         if len(s) < self.size or s[0] != self.header_type:
             raise ValueError(f"not a {self.kind} header")
+        proto_at = PROTO_OFFSETS.get(self.header_type)
+        if proto_at is not None and s[proto_at] != PROTOCOL_VERSION:
+            raise ValueError(f"a {self.kind} header of another protocol version")
         return s
 
     def text(self) -> str:
@@ -83,7 +86,7 @@ class PSIRPForwarding(PSIRPHeader):
     ]
 
     def text(self) -> str:
-        return f"PSIRP ttl {self.ttl} fid {short_id(self.fid[:-1])} table {self.fid[-1]}"
+        return f"PSIRP ttl {self.ttl} fid {short_hex(self.fid[:-1].hex())} table {self.fid[-1]}"
 
 
 class PSIRPRendezvous(PSIRPHeader):
@@ -156,7 +159,7 @@ class PSIRPMetadata(PSIRPHeader):
 
     def text(self) -> str:
         name = f"{short_id(self.sid)}/{short_id(self.rid)}"
-        back = f"back {short_id(self.collected_fid[:-1])} table {self.collected_fid[-1]}"
+        back = f"back {short_hex(self.collected_fid[:-1].hex())} table {self.collected_fid[-1]}"
         return f"metadata {name} length {self.length} max_seqnum {self.max_seqnum} {back}"
 
 

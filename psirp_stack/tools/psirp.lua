@@ -4,8 +4,8 @@
 --   tshark    -X lua_script:psirp.lua -r trace.pcap -V
 --
 -- Shows the same fields under the same names as `psph dissect`. The chain is followed under the same rules as the
--- codec: an unknown next header, a header cut short, a type byte that differs from the announced one and a second
--- header of one kind are malformed.
+-- codec: an unknown next header, a header cut short, a type byte that differs from the announced one, a proto other
+-- than 1 and a second header of one kind are malformed.
 
 local psirp = Proto("psirp", "PSIRP")
 
@@ -22,6 +22,7 @@ local NAMES = {
 }
 
 local NONE, FORWARDING, PAYLOAD = 0x00, 0x01, 0xF0
+local PROTO, PROTO_OFFSETS = 0x01, { forwarding = 4, rendezvous = 106 }
 
 -- Name, bytes and form: "?" is a byte string, "x" a number shown in hex, "type" one of NAMES, none a plain number.
 local LAYOUTS = {
@@ -144,6 +145,11 @@ function psirp.dissector(buffer, pinfo, tree)
     if found ~= expected then
       local text = "header type 0x%02x where 0x%02x was announced"
       return fail(tree, buffer, pinfo, offset, string.format(text, found, expected))
+    end
+    local proto_at = PROTO_OFFSETS[kind] and offset + PROTO_OFFSETS[kind]
+    if proto_at and buffer(proto_at, 1):uint() ~= PROTO then
+      local text = "%s header has proto 0x%02x: 0x%02x expected"
+      return fail(tree, buffer, pinfo, proto_at, string.format(text, kind, buffer(proto_at, 1):uint(), PROTO))
     end
     add_header(tree, buffer, offset, kind)
     if kind == "rendezvous" or kind == "metadata" then

@@ -40,6 +40,7 @@ from psirp_stack.wire.numbers import (
     METADATA_RESERVED_OFFSET,
     METADATA_TYPE,
     NEXT_OFFSET,
+    PROTO_OFFSETS,
     PROTOCOL_VERSION,
     RENDEZVOUS_BYTES,
     RENDEZVOUS_PROTO_OFFSET,
@@ -338,11 +339,18 @@ def walk(frame: bytes) -> Chain:
             )
         if frame[offset] != expected:
             raise WireError(offset, f"header type 0x{frame[offset]:02x} where 0x{expected:02x} was announced")
+        proto_at = PROTO_OFFSETS.get(expected)
+        if proto_at is not None and frame[offset + proto_at] != PROTOCOL_VERSION:
+            raise WireError(offset + proto_at, _wrong_proto(HEADER_CLASSES[expected].NAME, frame[offset + proto_at]))
         headers.append((expected, offset))
         named_at = offset + NEXT_OFFSET
         expected = frame[named_at]
         offset = end
     return Chain(tuple(headers), offset, expected)
+
+
+def _wrong_proto(name: str, proto: int) -> str:
+    return f"{name} header has proto 0x{proto:02x}: 0x{PROTOCOL_VERSION:02x} expected"
 
 
 def parse(frame: bytes) -> Frame:
@@ -390,11 +398,10 @@ def check_fields(header: Header, offset: int = 0) -> None:
                 continue
             wrong = f"{field.size} bytes, not {len(value) if isinstance(value, bytes) else type(value).__name__}"
         raise WireError(offset + field.offset, f"{header.NAME} {field.name} takes {wrong}")
-
-
-def metadata_offset(frame: bytes) -> int | None:
-    """Where the metadata header begins, None when the frame has none: all a forwarder needs beyond the first header."""
-    return next((offset for header_type, offset in walk(frame).headers if header_type == METADATA_TYPE), None)
+    proto_at = PROTO_OFFSETS.get(header.type)
+    proto = getattr(header, "proto", PROTOCOL_VERSION)
+    if proto_at is not None and proto != PROTOCOL_VERSION:
+        raise WireError(offset + proto_at, _wrong_proto(header.NAME, proto))
 
 
 def fid_of(frame: bytes) -> bytes:

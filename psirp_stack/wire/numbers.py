@@ -50,7 +50,7 @@ RENDEZVOUS_TYPES = frozenset(
 )
 
 PROTOCOL_VERSION = 0x01
-"""Value of every `proto` field."""
+"""Value of every `proto` field. Another one would be another layout, so a frame that has it is malformed."""
 INITIAL_TTL = 0xFF
 ID_BYTES = 32
 FID_BYTES = 32
@@ -108,6 +108,12 @@ HEADER_BYTES: dict[int, int] = {
     HeaderType.AUTHENTICATION: AUTHENTICATION_BYTES,
 }
 """Size of each header by its type."""
+
+PROTO_OFFSETS: dict[int, int] = {
+    HeaderType.FORWARDING: FORWARDING_PROTO_OFFSET,
+    **dict.fromkeys(RENDEZVOUS_TYPES, RENDEZVOUS_PROTO_OFFSET),
+}
+"""Where the headers that have a `proto` field keep it, by their type."""
 
 MAX_CHAIN_BYTES = FORWARDING_BYTES + RENDEZVOUS_BYTES + METADATA_BYTES + AUTHENTICATION_BYTES
 """All headers of one frame: there is at most one of each kind."""

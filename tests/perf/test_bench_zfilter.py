@@ -29,6 +29,9 @@ def test_rows_and_bars(edges: Path) -> None:
         (users, method) for users in (8, 32) for method in ("one table", "fpa", "fpr", "ours")
     ]
     assert outcome.parameters["trees"] == 20
+    # Every node of the ring has two links and its internal one, eight tags of 31 bytes each.
+    assert {row["state B"] for row in outcome.results} == {3 * 8 * 31}
+    assert all((row["place s"] is not None) == (row["method"] == "ours") for row in outcome.results)
     assert sum(bar.name.startswith("one-table rate") for bar in outcome.bars) == 2
     named = {bar.name: bar for bar in outcome.bars if bar.name.startswith("ring")}
     # 80 directed links have bits of their own, so nothing can go astray.
@@ -39,7 +42,9 @@ def test_rows_and_bars(edges: Path) -> None:
 def test_the_same_seed_gives_the_same_figures(edges: Path) -> None:
     def figures() -> list[object]:
         outcome = BENCHMARK.run(options(str(edges), "--users", "16", "--trees", "5", "--ties", "drawn", "--internal"))
-        return [{key: value for key, value in row.items() if key != "build ms"} for row in outcome.results]
+        return [
+            {key: value for key, value in row.items() if key not in ("build ms", "place s")} for row in outcome.results
+        ]
 
     assert figures() == figures()
 

@@ -9,6 +9,7 @@ from psirp_stack.wire.numbers import (
     HEADER_BYTES,
     INITIAL_TTL,
     METADATA_BYTES,
+    PROTO_OFFSETS,
     PROTOCOL_VERSION,
     RENDEZVOUS_BYTES,
     HeaderType,
@@ -34,12 +35,16 @@ def fid(*tags: int, index: int = 0) -> bytes:
 
 
 def frame(filter_: bytes, *headers: HeaderType, ttl: int = INITIAL_TTL, payload: bytes | None = b"payload") -> bytes:
-    """A well-formed frame: the forwarding header, then `headers` with zeros in their fields, then the payload."""
+    """A well-formed frame: the forwarding header, then `headers` with zeros in all free fields, then the payload."""
     last = HeaderType.NONE if payload is None else HeaderType.PAYLOAD
     chain = [*headers, last]
     built = bytes((HeaderType.FORWARDING, chain[0], ttl, 0, PROTOCOL_VERSION)) + bytes(5) + filter_
     for header, following in zip(headers, chain[1:], strict=True):
-        built += bytes((header, following)) + bytes(HEADER_BYTES[header] - 2)
+        fields = bytearray(HEADER_BYTES[header])
+        fields[:2] = header, following
+        if header in PROTO_OFFSETS:
+            fields[PROTO_OFFSETS[header]] = PROTOCOL_VERSION
+        built += fields
     return built + (payload or b"")
 
 

@@ -69,7 +69,14 @@ class NodeProcess:
         heard: dict[str, Any] = json.loads(line)
         return heard
 
-    def _say(self, said: dict[str, Any]) -> None:
+    def wait(self) -> int:
+        """Wait for its end; the exit code."""
+        return self._process.wait(timeout=20)
+
+    def say_line(self, line: str) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(said) + "\n")
+        self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
+
+    def _say(self, said: dict[str, Any]) -> None:
+        self.say_line(json.dumps(said))

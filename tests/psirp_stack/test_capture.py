@@ -14,8 +14,8 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 
-import identifiers
 from gateway.cli.main import main
+from identifiers import DEFAULT_NAMING, Topic
 from psirp_stack.tools.capture import CaptureCounts, TopicFilter, capture, frame_in_udp
 from psirp_stack.tools.pcap import LINKTYPE_USER0, PcapWriter, Record, read_pcap
 from tests.psirp_stack.test_dissect import ETHERNET, FRAMES, RECORDS, pcap
@@ -99,12 +99,13 @@ def test_command_filters_another_capture(tmp_path: Path, capsys: pytest.CaptureF
     assert written(io.BytesIO(out.read_bytes())) == RECORDS[3:4]
 
 
-def test_command_filters_by_topic_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identifiers, "topic_ids", lambda url: (b"\xaa" * 20, b"\xbb" * 20), raising=False)
+def test_command_filters_by_topic_url(tmp_path: Path) -> None:
     source, out = tmp_path / "a.pcap", tmp_path / "b.pcap"
-    source.write_bytes(pcap(RECORDS))
+    item = DEFAULT_NAMING.of_topic(Topic.parse("http://a.example/b"))
+    of_topic = ETHERNET + CHUNK[:44] + bytes(item) + CHUNK[108:]
+    source.write_bytes(pcap([*RECORDS, Record(9, of_topic, len(of_topic))]))
     assert main(["capture", "--read", str(source), "--out", str(out), "--topic", "http://a.example/b"]) == 0
-    assert written(io.BytesIO(out.read_bytes())) == RECORDS[3:]
+    assert [record.data for record in written(io.BytesIO(out.read_bytes()))] == [of_topic]
 
 
 def test_command_says_when_the_source_breaks_off(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,14 +119,19 @@ def test_command_says_when_the_source_breaks_off(tmp_path: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["--out", "x"], "either an INTERFACE or --read"),
-        (["lo", "--read", "a", "--out", "x"], "either an INTERFACE or --read"),
+        (["--out", "x"], "give one of INTERFACE, --tap PATH and --read FILE"),
+        (["lo", "--read", "a", "--out", "x"], "give one of INTERFACE"),
+        (["lo", "--tap", "a", "--out", "x"], "give one of INTERFACE"),
+        (["--tap", "a", "--out", "x", "--udp-port", "1"], "--udp-port goes with"),
+        (["--tap", "/nonexistent/a", "--out", "x"], "No such file"),
+        (["--tap", "a" * 101, "--out", "x"], "100 bytes at most"),
         (["lo", "--out", "x", "--count", "0"], "--count takes"),
         (["lo", "--out", "x", "--duration", "nan"], "--duration takes"),
         (["lo", "--out", "x", "--udp-port", "70000"], "--udp-port takes"),
-        (["--read", "a", "--out", "x", "--duration", "1"], "go with an INTERFACE"),
-        (["lo", "--out", "x", "--id", "aa"], "SID/RID"),
-        (["lo", "--out", "x", "--sid", "xy"], "hex digits"),
+        (["--read", "a", "--out", "x", "--duration", "1"], "does not go with --read"),
+        (["lo", "--out", "x", "--id", "aa"], "'sid/rid'"),
+        (["lo", "--out", "x", "--sid", "xy"], "hex digit"),
+        (["lo", "--out", "x", "--topic", "gopher://a"], "gopher"),
         (["lo", "--out", "x", "--sid", "::", "--id", "::/::"], "in one way"),
         (["--read", "/nonexistent/a", "--out", "x"], "No such file"),
     ],

@@ -1,5 +1,7 @@
 """Keyed tags: a filter works for its flow, its arrival ports and its period, and for nothing else."""
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,15 +9,19 @@ from hypothesis import strategies as st
 from psirp_stack.filters.keyed import (
     LOCAL_PORT,
     MAX_FLOW_BYTES,
+    NO_FLOW,
     KeyedDomain,
     KeyPeriods,
     keyed_tag,
     node_secret,
     period_secret,
 )
+from psirp_stack.filters.tags import forwarding_tables, random_book
 from psirp_stack.filters.zfilter import FilterOverfullError, ZFilter
-from psirp_stack.forwarding_model import FILTER_BITS, TAG_BITS
+from psirp_stack.forwarder import Forwarder
+from psirp_stack.forwarding_model import FILTER_BITS, TAG_BITS, Drop
 from psirp_stack.graph import DeliveryTree, Graph, Routing, backbone_graph, grid_graph
+from tests.psirp_stack.frames import frame
 
 SECRET = bytes(range(32))
 FLOW = b"flow one"
@@ -59,6 +65,68 @@ def test_in_the_grace_both_periods_work() -> None:
     keyed, _, tree = domain()
     for period in (4, 5):
         assert delivered(keyed, 0, keyed.filter(tree, FLOW, period), FLOW, now=503.0) >= {9, 17, 28}
+
+
+class Network:
+    """Fast forwarders that compute their tags, joined as the graph says; frames carried by hand."""
+
+    def __init__(self, keyed: KeyedDomain, graph: Graph) -> None:
+        self.graph = graph
+        tables = forwarding_tables(graph, random_book(graph, random.Random(1)))
+        self.nodes = [Forwarder(table, keyed=keyed.node(node)) for node, table in enumerate(tables)]
+
+    def delivered(self, source: int, zfilter: ZFilter, now: float) -> set[int]:
+        found: set[int] = set()
+        under_way: list[tuple[int, int | None, bytes]] = [(source, None, frame(zfilter.to_fid(), ttl=20))]
+        while under_way:
+            node, arrival, data = under_way.pop()
+            decision = self.nodes[node].decide(data, arrival, now)
+            if decision.deliver:
+                found.add(node)
+            for number in decision.out:
+                link = self.graph.out_links[node][number]
+                to_port = self.graph.link_number(self.graph.reverse[link])
+                under_way.append((self.graph.links[link][1], to_port, decision.frame))
+        return found
+
+
+def test_forwarders_that_compute_their_tags_let_a_harvested_filter_die_with_its_period() -> None:
+    keyed, graph, tree = domain()
+    network = Network(keyed, graph)
+    zfilter = keyed.filter(tree, NO_FLOW, period=4)
+    # The same forwarders all the way through: what they cached in one period must not count in the next.
+    assert network.delivered(0, zfilter, now=399.9) == set()
+    for now in (400.0, 450.0, 499.9, 505.0):
+        assert network.delivered(0, zfilter, now) >= {9, 17, 28}
+    assert network.delivered(0, zfilter, now=510.0) == set()
+    assert network.delivered(0, keyed.filter(tree, NO_FLOW, period=5), now=510.0) >= {9, 17, 28}
+    assert sum(node.statistics.cache_hits for node in network.nodes) > 0
+
+
+def test_a_keyed_batch_does_what_single_decisions_say_over_a_change_of_period() -> None:
+    keyed, graph, tree = domain()
+    data = frame(keyed.filter(tree, NO_FLOW, period=4).to_fid())
+    table = forwarding_tables(graph, random_book(graph, random.Random(1)))[0]
+    single, batched = (Forwarder(table, keyed=keyed.node(0)) for _ in range(2))
+    sent: list[tuple[int, bytes]] = []
+    for number in table.links:
+        batched.attach(number, lambda copy, number=number: sent.append((number, copy)))
+    for now in (450.0, 450.0, 505.0, 510.0):
+        sent.clear()
+        batched.forward([data], None, now)
+        decision = single.decide(data, None, now)
+        assert sent == [(number, decision.frame) for number in decision.out]
+    assert batched.statistics == single.statistics
+    assert single.statistics.drops[Drop.NO_MATCH] == 1
+
+
+def test_the_own_link_ids_of_the_table_open_nothing_when_tags_are_keyed() -> None:
+    keyed, graph, _ = domain()
+    book = random_book(graph, random.Random(1))
+    table = forwarding_tables(graph, book)[0]
+    static = ZFilter(table.links[0][0], 0)
+    assert Forwarder(table).decide(frame(static.to_fid()), None, 450.0).out == (0,)
+    assert Forwarder(table, keyed=keyed.node(0)).decide(frame(static.to_fid()), None, 450.0).drop is Drop.NO_MATCH
 
 
 def test_another_flow_gets_nowhere() -> None:

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psirp_stack.forwarder import Forwarder, metadata_offset
+from psirp_stack.forwarder import Forwarder
 from psirp_stack.forwarding_model import BROADCAST_FID, TABLES, Drop, ForwardingTable, VirtualLink
+from psirp_stack.wire.chain import metadata_offset
 from psirp_stack.wire.numbers import FORWARDING_BYTES, TTL_OFFSET, HeaderType
 from tests.psirp_stack.frames import (
     METADATA_BYTES,
@@ -129,6 +130,7 @@ def malformed_frames() -> list[bytes]:
         good[: FORWARDING_BYTES - 1],
         b"\x02" + good[1:],
         good[:4] + b"\x02" + good[5:],
+        good[:148] + b"\x02" + good[149:],
         good[:1] + b"\x08" + good[2:],
         good[:1] + b"\x01" + good[2:],
         good[: FORWARDING_BYTES + RENDEZVOUS_BYTES - 1],

@@ -1,5 +1,9 @@
 """The in-process link: order, bounds, batches, closing."""
 
+from collections.abc import Sequence
+
+import pytest
+
 from psirp_stack.links.clock import VirtualClock
 from psirp_stack.links.in_process import pair
 
@@ -73,3 +77,32 @@ def test_a_scheduler_drains_more_than_one_batch() -> None:
         one.send(bytes((n,)))
     clock.run()
     assert got == [bytes((n,)) for n in range(200)]
+
+
+@pytest.mark.parametrize("sizes", [[], [1, 2, 3], [100, 101, 99], [1] * 7, [101] * 3])
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_batch_is_taken_and_counted_as_its_frames_would_be(sizes: Sequence[int], closed: bool) -> None:
+    frames = [bytes(size) for size in sizes]
+    ends = [pair(mtu=100, queue_limit=5) for _ in range(2)]
+    if closed:
+        for one, _ in ends:
+            one.close()
+    (single, single_peer), (batch, batch_peer) = ends
+    accepted = sum(single.send(frame) for frame in frames)
+    assert batch.send_many(frames) == accepted
+    assert batch.counters == single.counters
+    got: list[list[bytes]] = [[], []]
+    single_peer.on_receive(got[0].extend)
+    batch_peer.on_receive(got[1].extend)
+    assert single_peer.drain() == batch_peer.drain()
+    assert got[0] == got[1]
+
+
+def test_a_batch_wakes_the_scheduler() -> None:
+    clock = VirtualClock()
+    one, other = pair(scheduler=clock)
+    got: list[bytes] = []
+    other.on_receive(got.extend)
+    one.send_many([b"a", b"b"])
+    clock.run()
+    assert got == [b"a", b"b"]

@@ -51,8 +51,7 @@ def random_frames(count: int) -> list[Frame]:
                 draw.randbytes(32),
                 draw.randbytes(32),
                 draw.getrandbits(64),
-                draw.getrandbits(8),
-                draw.randbytes(5),
+                reserved=draw.randbytes(5),
             ),
             MetadataHeader(
                 draw.randbytes(32),
@@ -77,7 +76,7 @@ def random_frames(count: int) -> list[Frame]:
         ]
         chosen = draw.sample(others, draw.randint(0, 3))
         forwarding = ForwardingHeader(
-            draw.randbytes(32), draw.getrandbits(8), draw.getrandbits(8), draw.getrandbits(8), draw.randbytes(5)
+            draw.randbytes(32), draw.getrandbits(8), draw.getrandbits(8), reserved=draw.randbytes(5)
         )
         payload = draw.randbytes(draw.randint(1, 40)) if draw.random() < 0.7 else None
         made.append(Frame((forwarding, *chosen), payload, b"" if payload or chosen else bytes(4)))
@@ -87,9 +86,8 @@ def random_frames(count: int) -> list[Frame]:
 def malformed_frames() -> list[bytes]:
     whole = FRAMES[-1]
     cuts = [whole[:length] for length in (0, 1, 41, 42, 100, 169, 170, 281, 282, 400)]
-    wrong_bytes = [
-        whole[:at] + bytes([value]) + whole[at + 1 :] for at in (0, 1, 42, 43) for value in (0x02, 0x08, 0x7F)
-    ]
+    steering = (0, 1, 4, 42, 43, 170 + 106)
+    wrong_bytes = [whole[:at] + bytes([value]) + whole[at + 1 :] for at in steering for value in (0x02, 0x08, 0x7F)]
     twice = b"\x01\x04" + bytes(40) + b"\x04\x02" + bytes(110) + b"\x02\x00" + bytes(110)
     return [*cuts, *wrong_bytes, twice, b"\x01\x01" + bytes(40) + whole]
 

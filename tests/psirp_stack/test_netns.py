@@ -186,9 +186,12 @@ def test_an_interface_that_goes_down_is_counted_not_raised(veth: tuple[str, str]
     ip("link", "set", veth[0], "up")
     wait_until_up(veth[0])
     assert one.send(b"x" * 60), "the link works again with its interface"
+    assert one.send_many([b"x" * 60, bytes(one.mtu + 1)]) == 1
+    assert (one.counters.sent, one.counters.oversized) == (2, 1)
     one.close()
     assert not one.send(b"x")
-    assert one.counters.after_close == 1
+    assert one.send_many([b"x"]) == 0
+    assert one.counters.after_close == 2
 
 
 def test_what_cannot_be_opened_says_so() -> None:

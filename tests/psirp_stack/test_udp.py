@@ -131,6 +131,20 @@ def test_oversized_closed_and_failing_sends_are_counted_not_raised() -> None:
     broadcast.close()
 
 
+def test_a_batch_is_sent_and_counted_frame_by_frame() -> None:
+    one, other = linked()
+    got: list[bytes] = []
+    other.on_receive(got.extend)
+    assert one.send_many([b"a", bytes(one.mtu + 1), b"b"]) == 2
+    assert other.drain() == 2
+    assert got == [b"a", b"b"]
+    assert (one.counters.sent, one.counters.sent_bytes, one.counters.oversized) == (2, 2, 1)
+    one.close()
+    assert one.send_many([b"c", b"d"]) == 0
+    assert one.counters.after_close == 2
+    other.close()
+
+
 def test_a_peer_that_is_gone_stops_nothing() -> None:
     one, other = linked()
     other.close()

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from psirp_stack.wire.chain import MALFORMED, NO_METADATA, metadata_offset
 from psirp_stack.wire.codec import (
     HEADER_CLASSES,
     AuthenticationHeader,
@@ -17,7 +18,6 @@ from psirp_stack.wire.codec import (
     WireError,
     build,
     fid_of,
-    metadata_offset,
     parse,
     walk,
 )
@@ -31,7 +31,7 @@ from psirp_stack.wire.numbers import (
     TTL_OFFSET,
     HeaderType,
 )
-from tests.psirp_stack.wire_strategies import frames
+from tests.psirp_stack.wire_strategies import frames, mutated_frames
 
 FID = bytes(range(1, 32)) + b"\x03"
 SID = bytes(12) + b"\xaa" * 20
@@ -139,9 +139,8 @@ def test_offsets_point_at_the_fields(frame: Frame) -> None:
     assert data[TABLE_INDEX_OFFSET] == forwarding.fid[-1]
     at = metadata_offset(data)
     if metadata is None:
-        assert at is None
+        assert at == NO_METADATA
     else:
-        assert at is not None
         start = at + COLLECTED_FID_OFFSET
         assert data[start : start + 32] == metadata.collected_fid
     assert [(kind, start) for kind, start in walk(data).headers] == [
@@ -181,6 +180,12 @@ def test_every_truncation_of_the_headers_is_refused(frame: Frame, draw: st.DataO
             43,
             "a second rendezvous header",
         ),
+        ("01f0 ff0002" + HEX_FORWARDING[6:], 4, "forwarding header has proto 0x02: 0x01 expected"),
+        (
+            "0104" + HEX_FORWARDING + "04f0" + HEX_RENDEZVOUS.replace(" 01 ", "ff"),
+            148,
+            "rendezvous header has proto 0xff: 0x01 expected",
+        ),
         ("0106" + HEX_FORWARDING + "0600", 42, "metadata header cut short: 152 bytes expected, 2 there"),
     ],
 )
@@ -206,6 +211,8 @@ def test_bad_frames_say_where_and_why(text: str, offset: int, reason: str) -> No
             42,
             "type 6 is none of a rendezvous header",
         ),
+        (Frame((replace(FORWARDING, proto=0),)), 4, "forwarding header has proto 0x00: 0x01 expected"),
+        (Frame((FORWARDING, replace(RENDEZVOUS, proto=2))), 148, "rendezvous header has proto 0x02: 0x01 expected"),
         (Frame((FORWARDING, replace(METADATA, length=2**64))), 172, "metadata length"),
         (Frame((FORWARDING, replace(AUTHENTICATION, signature=b""))), 106, "authentication signature takes 64 bytes"),
     ],
@@ -223,3 +230,14 @@ def test_a_frame_gives_its_headers_by_kind() -> None:
     assert found == (FORWARDING, RENDEZVOUS, METADATA, AUTHENTICATION)
     with pytest.raises(WireError, match="no forwarding header"):
         _ = Frame(()).forwarding
+
+
+@given(st.one_of(st.binary(max_size=500), mutated_frames()))
+def test_the_forwarders_short_walk_refuses_what_the_codec_refuses(data: bytes) -> None:
+    try:
+        metadata = parse(data).metadata
+    except WireError:
+        assert metadata_offset(data) == MALFORMED
+    else:
+        assert (metadata_offset(data) == NO_METADATA) == (metadata is None)
+        assert metadata_offset(data) >= 0

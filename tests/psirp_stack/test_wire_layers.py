@@ -10,7 +10,7 @@ from psirp_stack.tools.layers import CHAINED, PSIRPForwarding, PSIRPHeader, PSIR
 from psirp_stack.wire.codec import Frame, WireError, build, parse
 from psirp_stack.wire.numbers import ETHERTYPE, HEADER_BYTES, HeaderType
 from tests.psirp_stack.test_wire_codec import GOLDEN
-from tests.psirp_stack.wire_strategies import LAYERS, as_packet, frames
+from tests.psirp_stack.wire_strategies import LAYERS, as_packet, frames, mutated_frames
 
 MACS = {"src": "02:00:00:00:00:01", "dst": "02:00:00:00:00:02"}
 
@@ -65,18 +65,14 @@ def test_what_scapy_dissects_it_builds_again_field_by_field(frame: Frame) -> Non
     assert bytes(packet) == data
 
 
-@given(st.one_of(st.binary(max_size=500), frames().map(build)), st.data())
-def test_both_refuse_the_same_chains(data: bytes, draw: st.DataObject) -> None:
-    mutated = bytearray(data)
-    for _ in range(draw.draw(st.integers(0, 3))):
-        if mutated:
-            mutated[draw.draw(st.integers(0, len(mutated) - 1))] = draw.draw(st.integers(0, 255))
+@given(st.one_of(st.binary(max_size=500), mutated_frames()))
+def test_both_refuse_the_same_chains(data: bytes) -> None:
     try:
-        parse(bytes(mutated))
+        parse(data)
         parsed = True
     except WireError:
         parsed = False
-    assert (chain_of(bytes(mutated)) is not None) == parsed
+    assert (chain_of(data) is not None) == parsed
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -104,14 +100,15 @@ def test_summary_names_every_header_with_short_ids() -> None:
         "Ether / PSIRP ttl 255 fid 01020304…1c1d1e1f table 3"
         " / signed by dddddddd…dddddddd sequence 7"
         " / publish data ::aaaaaaaa…aaaaaaaa/::bbbbbbbb…bbbbbbbb seqnum 72623859790382856"
-        " / metadata ::aaaaaaaa…aaaaaaaa/::bbbbbbbb…bbbbbbbb length 512000 max_seqnum 499 back 40:: table 2"
+        " / metadata ::aaaaaaaa…aaaaaaaa/::bbbbbbbb…bbbbbbbb length 512000 max_seqnum 499"
+        " back 40000000…00000000 table 2"
         " / Raw"
     )
 
 
 def test_a_long_chain_of_repeated_headers_does_not_nest_deeply() -> None:
-    pair = b"\x04\x06" + bytes(110) + b"\x06\x04" + bytes(150)
-    packet = PSIRPForwarding(b"\x01\x04" + bytes(40) + pair * 200)
+    pair = b"\x04\x06" + bytes(104) + b"\x01" + bytes(5) + b"\x06\x04" + bytes(150)
+    packet = PSIRPForwarding(b"\x01\x04\xff\x00\x01" + bytes(37) + pair * 200)
     assert [type(layer).__name__ for layer in layers_of(packet)] == [
         "PSIRPForwarding",
         "PSIRPPublishData",

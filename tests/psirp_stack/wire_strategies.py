@@ -19,6 +19,7 @@ from psirp_stack.wire.codec import (
     Header,
     MetadataHeader,
     RendezvousHeader,
+    build,
 )
 from psirp_stack.wire.numbers import RENDEZVOUS_TYPES, HeaderType
 
@@ -32,12 +33,15 @@ LAYERS: dict[int, type[Packet]] = {
     HeaderType.AUTHENTICATION: PSIRPAuthentication,
 }
 
+STEERING = (0, 1, 2, 4, 41, 42, 43, 106, 148, 154, 155, 170, 171, 194, 195)
+"""Bytes that decide how a frame is read: types, nexts, times to live, protos, table indexes."""
+
 bytes_5 = st.binary(min_size=5, max_size=5)
 bytes_32 = st.binary(min_size=32, max_size=32)
 u8 = st.integers(0, 0xFF)
 u64 = st.integers(0, 2**64 - 1)
 
-forwarding_headers = st.builds(ForwardingHeader, fid=bytes_32, ttl=u8, d=u8, proto=u8, reserved=bytes_5)
+forwarding_headers = st.builds(ForwardingHeader, fid=bytes_32, ttl=u8, d=u8, reserved=bytes_5)
 rendezvous_headers = st.builds(
     RendezvousHeader,
     type=st.sampled_from(sorted(RENDEZVOUS_TYPES)),
@@ -45,7 +49,6 @@ rendezvous_headers = st.builds(
     rid=bytes_32,
     vrid=bytes_32,
     seqnum=u64,
-    proto=u8,
     reserved=bytes_5,
 )
 metadata_headers = st.builds(
@@ -81,6 +84,26 @@ def frames(draw: st.DrawFn) -> Frame:
     if draw(st.booleans()):
         return Frame(headers, draw(st.binary(max_size=64)))
     return Frame(headers, None, draw(st.binary(max_size=8)))
+
+
+BUILT = frames().map(build)
+
+
+@st.composite
+def mutated_frames(draw: st.DrawFn, built: st.SearchStrategy[bytes] = BUILT) -> bytes:
+    """Frames that come near to being right: a few bytes changed, a cut, an insertion, or nothing at all."""
+    data = bytearray(draw(built))
+    for _ in range(draw(st.integers(0, 3))):
+        at = draw(st.sampled_from([*STEERING, *range(0, len(data), 7)]))
+        if at < len(data):
+            data[at] = draw(st.one_of(st.sampled_from([0, 1, 2, 4, 6, 7, 8, 0xF0, 0xFF]), u8))
+    match draw(st.integers(0, 9)):
+        case 0:
+            del data[draw(st.integers(0, len(data))) :]
+        case 1:
+            at = draw(st.integers(0, len(data)))
+            data[at:at] = draw(st.binary(min_size=1, max_size=9))
+    return bytes(data)
 
 
 def as_layer(header: Header) -> Packet:
