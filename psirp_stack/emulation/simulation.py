@@ -35,6 +35,9 @@ WALL_MS_AT_START = 1_700_000_000_000
 QUEUE_LIMIT = 100_000
 PERFECT = Impairment()
 
+Tap = Callable[[str, str, bytes], None]
+"""Told of a frame: who sends it, the neighbour it is for, its bytes."""
+
 
 @dataclass(slots=True)
 class _Cable:
@@ -89,6 +92,15 @@ class SimulatedApplication:
             lambda number: attachment.Subscribe(number, bytes(item.sid), bytes(item.rid), since, future_only)
         )
 
+    @property
+    def attached(self) -> bool:
+        """Whether it is attached to a node that lives."""
+        node = self._network.nodes.get(self._node)
+        return node is not None and self._application in node.desk.applications
+
+    def contents(self, item: ItemId) -> list[bytes]:
+        return [publication.content for publication in self.received.get(item, ())]
+
     def unsubscribe(self, item: ItemId) -> int:
         return self.ask(lambda number: attachment.Unsubscribe(number, bytes(item.sid), bytes(item.rid)))
 
@@ -100,6 +112,9 @@ class SimulatedApplication:
 
     def subscribe_scope(self, sid: bytes) -> int:
         return self.ask(lambda number: attachment.SubscribeScope(number, sid))
+
+    def unsubscribe_scope(self, sid: bytes) -> int:
+        return self.ask(lambda number: attachment.UnsubscribeScope(number, sid))
 
     def explain(self, item: ItemId) -> int:
         return self.ask(lambda number: attachment.Explain(number, bytes(item.sid), bytes(item.rid)))
@@ -170,8 +185,12 @@ class SimulatedNetwork:
         rendezvous: RendezvousConfig | None = None,
         signatures: Callable[[str], NodeSignatures] = NodeSignatures,
         mtu: int = 1500,
+        tap: Tap | None = None,
     ) -> None:
-        """`roles` by node name; without them, the first node has both. `data` holds the rendezvous' store."""
+        """`roles` by node name; without them, the first node has both. `data` holds the rendezvous' store.
+
+        `tap` is told of every frame that a node sends by a link, before the link loses it or not.
+        """
         self.clock = VirtualClock()
         self.graph = graph
         self.nodes: dict[str, Node] = {}
@@ -185,6 +204,7 @@ class SimulatedNetwork:
         self._rendezvous_config = rendezvous if rendezvous is not None else RendezvousConfig()
         self._signatures = signatures
         self._mtu = mtu
+        self._tap = tap
         self._boots = 0
         self._cables: dict[frozenset[str], _Cable] = {}
         self._stores: dict[str, Rendezvous] = {}
@@ -294,8 +314,14 @@ class SimulatedNetwork:
             node = self.nodes[name]
             link = ImpairedLink(carrier, self.impairment, self.clock, self._rng.getrandbits(32))
             carrier.on_receive(partial(self._received, name, node, number))
-            node.add_link(number, link.send, self._mtu, self.clock.now())
+            send = link.send if self._tap is None else partial(self._send_tapped, name, other, link)
+            node.add_link(number, send, self._mtu, self.clock.now())
             self.wake(name)
+
+    def _send_tapped(self, name: str, other: str, link: ImpairedLink, frame: bytes) -> bool:
+        if self._tap is not None:
+            self._tap(name, other, frame)
+        return link.send(frame)
 
     def _unplug(self, cable: _Cable) -> None:
         for name in cable.ends:

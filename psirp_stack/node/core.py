@@ -151,6 +151,8 @@ class Node:
         self._to_say: deque[tuple[str, Function, Message]] = deque()
         self._rendezvous_busy = False
         self._known_rendezvous: tuple[str, int] | None = None
+        self._rendezvous_name: str | None = None
+        self._topology_name: str | None = None
         self.link_state = LinkState(
             settings.name,
             settings.boot,
@@ -199,6 +201,7 @@ class Node:
             signatures=signatures,
             config=settings.desk,
         )
+        self._graph_changed(now)
         self._turn(now)
 
     # Links.
@@ -220,7 +223,8 @@ class Node:
         self._arrival = number
         self.forwarder.forward(frames, number, now)
         self._arrival = None
-        self._turn(now)
+        if self._delivered:  # what only passes through gives this node nothing to say
+            self._turn(now)
 
     # Applications.
 
@@ -364,7 +368,8 @@ class Node:
         self.courier.paths_changed(now)
         if self.topology is not None:
             self.topology.graph_changed(self.link_state.graph())
-        rendezvous = self._rendezvous_name()
+        rendezvous = self._rendezvous_name = next(iter(self.link_state.nodes_with(Role.RENDEZVOUS)), None)
+        self._topology_name = next(iter(self.link_state.nodes_with(Role.TOPOLOGY)), None)
         self.wishes.rendezvous_known(rendezvous is not None, now)
         if self.topology is not None:
             life = None if rendezvous is None else (rendezvous, self.link_state.graph().boots.get(rendezvous, 0))
@@ -375,12 +380,6 @@ class Node:
 
     def _sign(self, request: RendezvousRequest | Declaration) -> Credential | None:
         return self.signatures.sign_request(request, self._wall_ms(self._now))
-
-    def _rendezvous_name(self) -> str | None:
-        return next(iter(self.link_state.nodes_with(Role.RENDEZVOUS)), None)
-
-    def _topology_name(self) -> str | None:
-        return next(iter(self.link_state.nodes_with(Role.TOPOLOGY)), None)
 
     def _route(self, name: str) -> tuple[bytes, int] | None:
         route = self.link_state.route_to(name)
@@ -394,7 +393,7 @@ class Node:
 
     def _move_messages(self, now: float) -> bool:
         moved = False
-        rendezvous = self._rendezvous_name()
+        rendezvous = self._rendezvous_name
         if rendezvous is not None:
             while self.courier.room(rendezvous) > 0 and (request := self.wishes.next_message(now)) is not None:
                 moved = True
@@ -485,7 +484,7 @@ class Node:
         """Send what the rendezvous has on disk."""
         for node, answer in outcome.to_nodes:
             self._to_say.append((node, Function.NODE, answer))
-        topology = self._topology_name()
+        topology = self._topology_name
         if topology is not None:
             # Without a topology manager nobody needs to know: it asks for all matches when it comes.
             for match in outcome.matches:
