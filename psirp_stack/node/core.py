@@ -113,6 +113,14 @@ class NodeDrop(StrEnum):
     NO_ROOM = "too much waits for the other side"
 
 
+@dataclass(slots=True)
+class _Said:
+    """What the rendezvous told nodes at once, and how many of them have not taken it or been given up."""
+
+    outcome: Outcome
+    left: int
+
+
 class Node:
     """One node. Give it links with `add_link`, and frames that come by them with `receive`."""
 
@@ -148,7 +156,9 @@ class Node:
         """Number of the request to the rendezvous, by the courier's ticket."""
         self._planned: dict[int, Output] = {}
         """What topology told a node, by the courier's ticket."""
-        self._to_say: deque[tuple[str, Function, Message]] = deque()
+        self._to_say: deque[tuple[str, Function, Message, _Said | None]] = deque()
+        self._saying: dict[int, _Said] = {}
+        """Which outcome of the rendezvous a message belongs to, by the courier's ticket."""
         self._rendezvous_busy = False
         self._known_rendezvous: tuple[str, int] | None = None
         self._rendezvous_name: str | None = None
@@ -202,6 +212,8 @@ class Node:
             config=settings.desk,
         )
         self._graph_changed(now)
+        if rendezvous is not None:
+            self._say(rendezvous.opening)
         self._turn(now)
 
     # Links.
@@ -440,6 +452,11 @@ class Node:
         if number is not None and isinstance(outcome, Failed):
             reason = f"the rendezvous {outcome.to!r} did not answer"
             self.wishes.failed(number, outcome.reason, reason, now)
+        said = self._saying.pop(outcome.ticket, None)
+        if said is not None:
+            said.left -= 1
+            if said.left == 0 and self.rendezvous is not None:
+                self.rendezvous.settled(said.outcome)
         planned = self._planned.pop(outcome.ticket, None)
         if planned is not None and isinstance(outcome, Failed) and self.topology is not None:
             self.topology.delivery_failed(outcome.to, planned, now)
@@ -481,24 +498,27 @@ class Node:
         self._turn(self._now)
 
     def _say(self, outcome: Outcome) -> None:
-        """Send what the rendezvous has on disk."""
+        """Send what the rendezvous has on disk. It forgets scope events only when they have arrived."""
+        said = _Said(outcome, len(outcome.to_nodes))
         for node, answer in outcome.to_nodes:
-            self._to_say.append((node, Function.NODE, answer))
+            self._to_say.append((node, Function.NODE, answer, said))
         topology = self._topology_name
         if topology is not None:
             # Without a topology manager nobody needs to know: it asks for all matches when it comes.
             for match in outcome.matches:
-                self._to_say.append((topology, Function.TOPOLOGY, match))
+                self._to_say.append((topology, Function.TOPOLOGY, match, None))
 
     def _say_what_fits(self, now: float) -> bool:
         moved = False
         for _ in range(len(self._to_say)):
-            to, function, message = self._to_say[0]
+            to, function, message, said = self._to_say[0]
             if self.courier.room(to) < 1:
                 self._to_say.rotate(-1)
                 continue
             self._to_say.popleft()
-            self._send(to, function, message, now)
+            ticket = self._send(to, function, message, now)
+            if ticket is not None and said is not None:
+                self._saying[ticket] = said
             moved = True
         return moved
 

@@ -95,6 +95,8 @@ class Wishes:
         self._out: deque[tuple[float, RendezvousRequest]] = deque()
         self._digest = 0
         self._numbers = 0
+        self._declared_at = 0
+        """Number of the last request that declared everything."""
         self._alive_at = 0.0
         self._known = False
 
@@ -223,7 +225,8 @@ class Wishes:
             asked.answer(code, reply.reason)
         elif asked.explanation is not None:
             asked.explanation(reply)
-        if code is Code.OUT_OF_STEP:
+        if code is Code.OUT_OF_STEP and reply.number > self._declared_at:
+            # An answer to what was sent before the last declaration says nothing of what that brought.
             self._declare_everything(now)
 
     def _settle(self, key: Key, code: Code, reason: str) -> None:
@@ -263,6 +266,7 @@ class Wishes:
             some = tuple(entries[part * MAX_ENTRIES : (part + 1) * MAX_ENTRIES])
             message = Declare(self._next_number(), self.boot, part, parts, some)
             self._send(message, _Unanswered(keeps_alive=True), now)
+        self._declared_at = self._numbers
 
 
 def _declaring(role: Role, number: int, sid: bytes, rid: bytes) -> RendezvousRequest:
