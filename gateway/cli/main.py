@@ -26,9 +26,15 @@ COMMANDS: dict[str, str] = {
     "bench": "run a benchmark and print its table and bars",
     "capture": "write the PSIRP frames of an interface to a capture file",
     "dissect": "show the PSIRP frames of a capture file",
+    "explain": "say why an item does not arrive",
     "fuzz": "feed mutated frames to the parsers, or hostile requests to a hub",
     "hub": "run the WebSub hub alone",
     "id": "show the PSIRP identifiers of topic URLs",
+    "keys": "make and keep the keys that sign publications",
+    "net": "run a whole PSIRP network on this machine, and look at it",
+    "node": "run a PSIRP node",
+    "pub": "publish into a PSIRP network",
+    "sub": "subscribe to items of a PSIRP network",
 }
 
 EXIT_USAGE = 2

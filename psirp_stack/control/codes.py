@@ -1,6 +1,6 @@
 """Numbers of the control plane: which function a message is for, and how a request ended."""
 
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 
 from psirp_stack.wire.numbers import ID_BYTES
 
@@ -22,6 +22,13 @@ CONTROL_PREFIX = b"\xff" * (ID_BYTES - 1)
 def control_scope(function: Function) -> bytes:
     """The scope id of the frames that carry messages for a function."""
     return CONTROL_PREFIX + bytes((function,))
+
+
+class Role(IntFlag):
+    """What a node does for the others beside forwarding; bits of `LinkState.roles`."""
+
+    RENDEZVOUS = 1
+    TOPOLOGY = 2
 
 
 class Code(IntEnum):

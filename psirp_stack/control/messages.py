@@ -19,9 +19,13 @@ MAX_NAMES = 4096
 """Nodes in one list: publishers or subscribers of one item, neighbours of one node."""
 MAX_ENTRIES = 1024
 """Declarations in one part of a node's whole state."""
+MAX_REFUSED = 64
+"""Refused declarations in one message."""
 MAX_FILTERS = 64
 MAX_KEYS = 1024
 MAX_REASON = 300
+MAX_PARTS = 256
+"""Frames that one node's link state may take."""
 
 Id = Annotated[bytes, Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
 KeyHash = Annotated[bytes, Meta(min_length=KEY_HASH_BYTES, max_length=KEY_HASH_BYTES)]
@@ -29,6 +33,7 @@ Fid = Annotated[bytes, Meta(min_length=FID_BYTES, max_length=FID_BYTES)]
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z")]
 """A node's name, unique in its domain."""
 Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+Part = Annotated[int, Meta(ge=0, le=MAX_PARTS - 1)]
 Reason = Annotated[str, Meta(max_length=MAX_REASON)]
 Names = Annotated[tuple[Name, ...], Meta(max_length=MAX_NAMES)]
 Keys = Annotated[tuple[KeyHash, ...], Meta(max_length=MAX_KEYS)]
@@ -221,6 +226,23 @@ class Explanation(_Value, frozen=True, tag=23):
     """Subscribers that topology could not serve, with the code of the reason."""
 
 
+class DeclarationRefused(_Value, frozen=True):
+    """One declaration that the rendezvous did not take, or withdrew when the scope's policy changed."""
+
+    role: Annotated[int, Meta(ge=0, le=3)]
+    sid: Id
+    rid: Id
+    code: Annotated[int, Meta(ge=0, le=255)]
+    reason: Reason = ""
+
+
+class DeclarationsRefused(_Value, frozen=True, tag=24):
+    """Which parts of a `Declare` were refused, before its `Reply`; or, with number 0, what was withdrawn later."""
+
+    number: Count
+    refused: Annotated[tuple[DeclarationRefused, ...], Meta(max_length=MAX_REFUSED)]
+
+
 # Between rendezvous and topology, and from topology to nodes.
 
 
@@ -286,7 +308,8 @@ class TopologyStarted(_Value, frozen=True, tag=35):
     boot: Count
 
 
-NodeMessage = Reply | ScopePublished | ScopeUnpublished | Explanation | StartPublish | StopPublish | Served
+RendezvousAnswer = Reply | ScopePublished | ScopeUnpublished | Explanation | DeclarationsRefused
+NodeMessage = RendezvousAnswer | StartPublish | StopPublish | Served
 TopologyMessage = Match
 RendezvousMessage = RendezvousRequest | MatchServed | TopologyStarted
 
@@ -313,16 +336,27 @@ class LinkState(_Value, frozen=True, tag=41):
     """Bits: 1 rendezvous, 2 topology manager."""
     neighbours: Annotated[tuple[tuple[Name, Count], ...], Meta(max_length=MAX_NAMES)]
     """Name and MTU of each."""
+    part: Part = 0
+    parts: Annotated[int, Meta(ge=1, le=MAX_PARTS)] = 1
+    """A node with many neighbours says them in parts, so that each fits into a frame."""
+    age: Count = 0
+    """Milliseconds that it spent in nodes since its origin said it, so that it is forgotten everywhere in time."""
 
 
 class LinkStateReceived(_Value, frozen=True, tag=42):
-    """Acknowledges link states on the link they came by: origin, boot, number of each."""
+    """Acknowledges link states on the link they came by: origin, boot, number, part of each."""
 
     sender: Name
-    states: Annotated[tuple[tuple[Name, Count, Count], ...], Meta(max_length=MAX_NAMES)]
+    states: Annotated[tuple[tuple[Name, Count, Count, Part], ...], Meta(max_length=MAX_NAMES)]
 
 
-LinkMessage = Hello | LinkState | LinkStateReceived
+class LinkStates(_Value, frozen=True, tag=43):
+    """As many link states as fit into one frame."""
+
+    states: Annotated[tuple[LinkState, ...], Meta(max_length=MAX_PARTS)]
+
+
+LinkMessage = Hello | LinkState | LinkStates | LinkStateReceived
 Message = RendezvousMessage | NodeMessage | TopologyMessage | LinkMessage
 
 _encoder = msgspec.msgpack.Encoder()

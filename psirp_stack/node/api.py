@@ -376,7 +376,10 @@ class Client:
             self._writer.write(framed(request))
 
     async def _run(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        loop = asyncio.get_running_loop()
+        wait = FIRST_RETRY_SECONDS
         while True:
+            attached_at = loop.time()
             self._writer = writer
             self._introduce()
             self._attached.set()
@@ -387,16 +390,16 @@ class Client:
             finally:
                 self._writer = None
                 writer.close()
-            reader, writer = await self._reattach()
+            if loop.time() - attached_at > LONGEST_RETRY_SECONDS:
+                wait = FIRST_RETRY_SECONDS
+            while True:
+                # Also between two attachments that end at once, a node that refuses is not hurried.
+                await asyncio.sleep(wait)
+                wait = min(2 * wait, LONGEST_RETRY_SECONDS)
+                with contextlib.suppress(OSError):
+                    reader, writer = await asyncio.open_unix_connection(str(self._path))
+                    break
             self.reattachments += 1
-
-    async def _reattach(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        wait = FIRST_RETRY_SECONDS
-        while True:
-            await asyncio.sleep(wait)
-            with contextlib.suppress(OSError):
-                return await asyncio.open_unix_connection(str(self._path))
-            wait = min(2 * wait, LONGEST_RETRY_SECONDS)
 
     def _introduce(self) -> None:
         """Say who this is, and everything that a node which knows nothing of this application must know."""

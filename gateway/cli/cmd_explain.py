@@ -1,0 +1,96 @@
+"""`psph explain`: why does nothing arrive? The question that users of information-centric networks ask most."""
+
+import argparse
+import json
+
+from gateway.cli.psirp import add_naming_arguments, add_node_arguments, item_named, naming_of, with_node
+from identifiers import HashName, ItemId, Naming, NoZoneError, Scheme, Topic
+from psirp_stack.control.codes import Code
+from psirp_stack.node.api import Client
+from psirp_stack.node.attachment import Why
+
+EXAMPLES = """
+examples:
+  psph explain http://example.com/feed
+  psph explain ::01/::02 --json
+
+It says the first thing that stands between publisher and subscriber: no publisher, no subscriber, refused, filter too
+full, unreachable, or that somebody uses the same topic under another scheme or hash. Exit code 0 when matched, 1
+otherwise.
+"""
+EXIT_NOT_MATCHED = 1
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Say why an item arrives at its subscribers, or why it does not."
+    parser.epilog = EXAMPLES
+    parser.add_argument("item", metavar="TOPIC|SID/RID", help="what to explain")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    add_naming_arguments(parser)
+    add_node_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    naming = naming_of(args)
+    item = item_named(args.item, naming)
+
+    async def work(client: Client) -> int:
+        why = await client.explain(item.sid, item.rid)
+        code, reason = Code(why.code), why.reason
+        if code is not Code.SUCCESS and "://" in args.item:
+            other = await _under_another_naming(client, Topic.parse(args.item), naming, why)
+            if other is not None:
+                code, reason = Code.SCHEME_MISMATCH, other
+        print(_as_json(item, code, reason, why) if args.json else _as_text(item, code, reason, why))
+        return 0 if code is Code.SUCCESS else EXIT_NOT_MATCHED
+
+    return with_node(args, work)
+
+
+async def _under_another_naming(client: Client, topic: Topic, naming: Naming, why: Why) -> str | None:
+    """Whether the missing side is there under ids that another scheme or hash gives the same topic."""
+    for scheme in Scheme:
+        for hash_name in HashName:
+            other = Naming(scheme, hash_name)
+            if other == naming:
+                continue
+            try:
+                item = other.of_topic(topic)
+            except NoZoneError:
+                continue
+            found = await client.explain(item.sid, item.rid)
+            missing = []
+            if found.publishers and not why.publishers:
+                missing.append(f"published by {', '.join(found.publishers[:5])}")
+            if found.subscribers and not why.subscribers:
+                missing.append(f"subscribed to by {', '.join(found.subscribers[:5])}")
+            if missing:
+                return f"the topic is {' and '.join(missing)} under {other.announcement}, not {naming.announcement}"
+    return None
+
+
+def _as_json(item: ItemId, code: Code, reason: str, why: Why) -> str:
+    return json.dumps(
+        {
+            "sid": str(item.sid),
+            "rid": str(item.rid),
+            "code": code.name.lower(),
+            "reason": reason,
+            "publishers": why.publishers,
+            "subscribers": why.subscribers,
+            "refusals": why.refusals,
+            "unserved": {name: Code(number).name.lower() for name, number in why.unserved},
+        }
+    )
+
+
+def _as_text(item: ItemId, code: Code, reason: str, why: Why) -> str:
+    lines = [
+        f"{item}",
+        f"  {'matched' if code is Code.SUCCESS else code.name.lower().replace('_', ' ')}: {reason}",
+        f"  publishers   {', '.join(why.publishers) or 'none'}",
+        f"  subscribers  {', '.join(why.subscribers) or 'none'}",
+    ]
+    lines += [f"  refused      {refusal}" for refusal in why.refusals]
+    lines += [f"  not served   {name}: {Code(number).name.lower()}" for name, number in why.unserved]
+    return "\n".join(lines)

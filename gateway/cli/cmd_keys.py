@@ -1,0 +1,191 @@
+"""`psph keys`: make signing keys, show them, and say whose signatures count.
+
+Keys live in one folder: `NAME.key` (private) and `NAME.pub` (public), and `trusted/NAME.pub` for the keys of others.
+All files are readable by their owner alone.
+"""
+
+import argparse
+import json
+import os
+import re
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from gateway.cli.errors import CommandError
+from psirp_stack.authentication.keys import KeyFileError, KeyPair, PublicKey
+
+EXAMPLES = """
+examples:
+  psph keys new newsroom                    make a key: newsroom.key, newsroom.pub
+  psph keys show newsroom                   its hash (what policies name it by) and its public key
+  psph keys show newsroom --json
+  psph keys trust alice.pub                 signatures made with alice's key count from now on
+  psph keys trust alice.pub --name alice-at-work
+  psph keys forget alice                    and no longer
+  psph keys list                            own and trusted keys
+
+The folder is --dir, or $PSPH_KEYS, or ~/.config/psph/keys. Give others the .pub file, never the .key file. A file
+that is there is never overwritten.
+"""
+
+PRIVATE_SUFFIX = ".key"
+PUBLIC_SUFFIX = ".pub"
+TRUSTED_FOLDER = "trusted"
+FOLDER_VARIABLE = "PSPH_KEYS"
+FOLDER_MODE = 0o700
+NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What is shown of a key."""
+
+    name: str
+    kind: str
+    hash: str
+    public_key: str
+    file: str
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Make and keep the Ed25519 keys that sign publications and requests."
+    parser.epilog = EXAMPLES
+    parser.add_argument("--dir", type=Path, help="the folder of the keys")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    new = verbs.add_parser("new", help="make a key", description="Make a key. An example: psph keys new newsroom")
+    new.add_argument("name", metavar="NAME")
+    show = verbs.add_parser("show", help="show one key, own or trusted")
+    show.add_argument("name", metavar="NAME")
+    trust = verbs.add_parser("trust", help="let the signatures of somebody else's key count")
+    trust.add_argument("file", metavar="FILE", type=Path, help="the public key in PEM, as `keys new` writes it")
+    trust.add_argument("--name", help="what to call it here (default: the file's name)")
+    forget = verbs.add_parser("forget", help="let the signatures of a trusted key count no longer")
+    forget.add_argument("name", metavar="NAME")
+    listing = verbs.add_parser("list", help="show all keys")
+    for verb in (show, listing):
+        verb.add_argument("--json", action="store_true", help="one JSON object a line")
+
+
+def run(args: argparse.Namespace) -> int:
+    folder = args.dir or _default_folder()
+    try:
+        match args.verb:
+            case "new":
+                _print(make(folder, args.name), as_json=False)
+            case "show":
+                _print(find(folder, args.name), as_json=args.json)
+            case "trust":
+                _print(trust_key(folder, args.file, args.name), as_json=False)
+            case "forget":
+                forget_key(folder, args.name)
+            case _:
+                return _list(folder, as_json=args.json)
+    except KeyFileError as error:
+        raise CommandError(str(error)) from None
+    return 0
+
+
+def make(folder: Path, name: str) -> Description:
+    _check_name(name)
+    _make_folder(folder)
+    private, public = folder / f"{name}{PRIVATE_SUFFIX}", folder / f"{name}{PUBLIC_SUFFIX}"
+    if public.exists():
+        raise KeyFileError(f"{public} is there already and is not overwritten")
+    pair = KeyPair.generate()
+    pair.save(private)
+    pair.public.save(public)
+    return _describe(name, "own", pair.public, private)
+
+
+def find(folder: Path, name: str) -> Description:
+    _check_name(name)
+    private, public = folder / f"{name}{PRIVATE_SUFFIX}", folder / f"{name}{PUBLIC_SUFFIX}"
+    trusted = folder / TRUSTED_FOLDER / f"{name}{PUBLIC_SUFFIX}"
+    if private.exists():
+        return _describe(name, "own", KeyPair.load(private).public, private)
+    for kind, path in (("public", public), ("trusted", trusted)):
+        if path.exists():
+            return _describe(name, kind, PublicKey.load(path), path)
+    raise CommandError(f"no key {name} in {folder}: `psph keys list` shows those that are there")
+
+
+def trust_key(folder: Path, file: Path, name: str | None) -> Description:
+    name = name or file.name.removesuffix(PUBLIC_SUFFIX)
+    _check_name(name)
+    key = PublicKey.load(file)
+    place = folder / TRUSTED_FOLDER
+    _make_folder(folder)
+    _make_folder(place)
+    path = place / f"{name}{PUBLIC_SUFFIX}"
+    if path.exists() and PublicKey.load(path) == key:
+        return _describe(name, "trusted", key, path)
+    key.save(path)
+    return _describe(name, "trusted", key, path)
+
+
+def forget_key(folder: Path, name: str) -> None:
+    _check_name(name)
+    path = folder / TRUSTED_FOLDER / f"{name}{PUBLIC_SUFFIX}"
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        raise CommandError(f"no trusted key {name} in {folder}") from None
+    except OSError as error:
+        raise CommandError(f"cannot remove {path}: {error.strerror}") from None
+
+
+def _list(folder: Path, *, as_json: bool) -> int:
+    """Every key; one that cannot be read gives a line on stderr and exit code 1."""
+    code = 0
+    private = sorted(folder.glob(f"*{PRIVATE_SUFFIX}"))
+    own = {path.stem for path in private}
+    public = [path for path in sorted(folder.glob(f"*{PUBLIC_SUFFIX}")) if path.stem not in own]
+    for path in [*private, *public, *sorted((folder / TRUSTED_FOLDER).glob(f"*{PUBLIC_SUFFIX}"))]:
+        try:
+            if path.suffix == PRIVATE_SUFFIX:
+                found = _describe(path.stem, "own", KeyPair.load(path).public, path)
+            else:
+                kind = "trusted" if path.parent.name == TRUSTED_FOLDER else "public"
+                found = _describe(path.stem, kind, PublicKey.load(path), path)
+        except KeyFileError as error:
+            print(f"psph keys: {error}", file=sys.stderr)
+            code = 1
+            continue
+        print(json.dumps(asdict(found)) if as_json else f"{found.kind:<8} {found.hash}  {found.name}")
+    return code
+
+
+def _describe(name: str, kind: str, key: PublicKey, path: Path) -> Description:
+    return Description(name, kind, key.hash.hex(), key.raw.hex(), str(path))
+
+
+def _print(description: Description, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(asdict(description)))
+        return
+    print(
+        f"{description.name}\n"
+        f"  kind        {description.kind}\n"
+        f"  hash        {description.hash}\n"
+        f"  public key  {description.public_key}\n"
+        f"  file        {description.file}"
+    )
+
+
+def _check_name(name: str) -> None:
+    if not NAME_PATTERN.match(name):
+        raise CommandError(f"{name[:80]!r} is no name for a key: letters, digits, '.', '_' and '-', at most 64")
+
+
+def _default_folder() -> Path:
+    if given := os.environ.get(FOLDER_VARIABLE):
+        return Path(given)
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "psph" / "keys"
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    except OSError as error:
+        raise CommandError(f"cannot make the folder {folder}: {error.strerror}") from None

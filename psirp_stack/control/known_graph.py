@@ -1,0 +1,105 @@
+"""The network as one node knows it: what link states come to, and filters for paths through it."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from psirp_stack.control.tag_source import TagSource
+from psirp_stack.filters.tags import TagBook
+from psirp_stack.filters.zfilter import ZFilter
+from psirp_stack.forwarding_model import TABLES
+from psirp_stack.graph import Graph, Link, Node
+
+Edge = frozenset[str]
+"""Two names."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """What a node says of itself."""
+
+    boot: int
+    roles: int
+    neighbours: Mapping[str, int]
+    """MTU by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownGraph:
+    """The nodes that can be reached, and the links between them that work in both directions.
+
+    Names and links are in sorted order, so all nodes that know the same network number it alike.
+    """
+
+    graph: Graph
+    mtus: tuple[int, ...]
+    """Longest frame, by directed link."""
+    boots: Mapping[str, int]
+    roles: Mapping[str, int]
+    numbers: Mapping[str, Node] = field(compare=False)
+    """A node's number in the graph, by name."""
+
+    @classmethod
+    def of(cls, states: Mapping[str, NodeState], start: str, allowed: Collection[Edge] | None = None) -> "KnownGraph":
+        """Put together what nodes say of themselves, as far as `start` can reach.
+
+        A link counts when both of its ends name it and, if `allowed` is given, when it is one of those.
+        """
+        mtus: dict[tuple[str, str], int] = {}
+        reached = {start}
+        frontier = [start]
+        while frontier:
+            name = frontier.pop()
+            state = states.get(name)
+            for other, mtu in state.neighbours.items() if state is not None else ():
+                back = states.get(other)
+                if back is None or name not in back.neighbours or other == name:
+                    continue
+                if allowed is not None and frozenset((name, other)) not in allowed:
+                    continue
+                mtus[min(name, other), max(name, other)] = min(mtu, back.neighbours[name])
+                if other not in reached:
+                    reached.add(other)
+                    frontier.append(other)
+        names = sorted(reached)
+        numbers = {name: number for number, name in enumerate(names)}
+        edges = sorted(mtus)
+        return cls(
+            Graph.from_edges(names, [(numbers[a], numbers[b]) for a, b in edges]),
+            tuple(mtus[edge] for edge in edges for _ in range(2)),
+            {name: states[name].boot if name in states else 0 for name in names},
+            {name: states[name].roles if name in states else 0 for name in names},
+            numbers,
+        )
+
+    def book(self, tags: TagSource) -> TagBook:
+        """All tags of this network, as planners want them."""
+        names = self.graph.names
+        return TagBook(
+            tuple(tags.link_tags(names[tail], names[head]) for tail, head in self.graph.links),
+            tuple(map(tags.internal_tags, names)),
+        )
+
+    def with_role(self, role: int) -> tuple[str, ...]:
+        """The nodes that have a role, in the order of their names."""
+        return tuple(name for name in self.graph.names if self.roles[name] & role)
+
+
+def path_filter(graph: Graph, tags: TagSource, path: Sequence[Link], to: Node) -> ZFilter | None:
+    """The filter that carries a frame along the path and up the stack at its end; None when every table overfills.
+
+    Of eight tables the one is taken that opens the fewest links beside the path.
+    """
+    names = graph.names
+    named = [tags.link_tags(*(names[end] for end in graph.links[link])) for link in path]
+    named.append(tags.internal_tags(names[to]))
+    on_path = set(path) | {graph.reverse[link] for link in path}
+    beside = [
+        tags.link_tags(names[tail], names[head])
+        for node in dict.fromkeys(graph.links[link][0] for link in path)
+        for tail, head in (graph.links[link] for link in graph.out_links[node] if link not in on_path)
+    ]
+    beside += [
+        tags.link_tags(names[to], names[graph.links[link][1]]) for link in graph.out_links[to] if link not in on_path
+    ]
+    usable = [zfilter for table in range(TABLES) if not (zfilter := ZFilter.of(named, table)).overfull]
+    return min(usable, key=lambda z: (sum(map(z.names, beside)), z.bits_set), default=None)

@@ -1,0 +1,518 @@
+"""Link state of one node: finds its neighbours by hellos, tells everybody, and knows the network's graph.
+
+A neighbour is up when both ends hear each other, and down after `dead_after` silent intervals or when the carrier says
+so. Each node floods its own state; a state is acknowledged on every link it travels and repeated until it is. The graph
+is worked out a moment after the last change, so that a burst of news costs one computation.
+
+With a fixed graph, links that it does not have are refused: hellos then only say which of its links work.
+"""
+
+import heapq
+import random
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from psirp_stack.control import messages
+from psirp_stack.control.codes import Role
+from psirp_stack.control.frames import CONTROL_OVERHEAD
+from psirp_stack.control.known_graph import Edge, KnownGraph, path_filter
+from psirp_stack.control.link_state_database import Installed, Key, LinkStateDatabase, own_parts
+from psirp_stack.control.link_state_link import NeighbourLink
+from psirp_stack.control.rtt import RoundTrip
+from psirp_stack.control.seal import SEAL_BYTES
+from psirp_stack.control.tag_source import TagSource
+from psirp_stack.forwarding_model import ForwardingTable, LinkNumber
+from psirp_stack.graph import DeliveryTree, Graph, Routing
+
+HELLO_JITTER = 0.1
+SWEEPS_PER_AGE = 10
+UNLISTED_IS_DOWN = 2
+"""One hello without our name may have been overtaken by a later one."""
+MAX_EVENTS = 1024
+QUIET = 4
+"""Times the present wait without news after which the next news are acted on quickly again."""
+HIGHEST_VERSION = 1 << 62
+MIN_LINK_MTU = CONTROL_OVERHEAD + SEAL_BYTES + 1030
+"""What the largest frame of link states takes, with room to spare."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStateConfig:
+    """Times in seconds, and bounds."""
+
+    hello_interval: float = 0.5
+    dead_after: int = 4
+    """Silent intervals after which a neighbour is down."""
+    refresh_interval: float = 30.0
+    max_age: float = 100.0
+    originate_interval: float = 0.05
+    """Least time between two link states of our own: the first change is told at once, further ones together."""
+    flood_interval: float = 0.005
+    """Least time between two bursts of link states on a link."""
+    settle: float = 0.01
+    """The graph is worked out so long after news,"""
+    max_settle: float = 0.25
+    """and up to so long while news keep coming."""
+    initial_timeout: float = 0.5
+    min_timeout: float = 0.05
+    max_timeout: float = 4.0
+    max_nodes: int = messages.MAX_NAMES
+
+    def __post_init__(self) -> None:
+        if self.dead_after < 1 or not 0 < self.refresh_interval < self.max_age or self.hello_interval <= 0:
+            raise ValueError("expected dead_after >= 1, 0 < hello_interval and 0 < refresh_interval < max_age")
+
+
+class LinkStateDrop(StrEnum):
+    """Why a message had no effect."""
+
+    MALFORMED = "malformed"
+    UNKNOWN_LINK = "unknown link"
+    NOT_LINK_STATE = "not a link-state message"
+    OWN_NAME = "hello from a node with our name"
+    STRANGER = "hello over a link that the fixed graph does not have"
+    SECOND_NEIGHBOUR = "hello from a second node on a link"
+    OLD_LIFE = "hello from a former life"
+    NO_NEIGHBOUR = "link state before any hello"
+    TOO_OLD = "link state too old"
+    NO_ROOM = "link state from one node more than there is room for"
+    CONTRADICTION = "link state that contradicts another"
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourUp:
+    """A neighbour and we hear each other on a link."""
+
+    name: str
+    link: LinkNumber
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourDown:
+    name: str
+    link: LinkNumber
+
+
+@dataclass(frozen=True, slots=True)
+class TableChanged:
+    """`table()` is another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphChanged:
+    """`graph()` is another one: links, MTUs, roles or lives of nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class NameConflict:
+    """Somebody floods link states in our name that are newer than ours: another node has the same name."""
+
+
+Event = NeighbourUp | NeighbourDown | TableChanged | GraphChanged | NameConflict
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How a control frame gets to a node."""
+
+    fid: bytes
+    mtu: int
+    """Longest frame that fits on the way."""
+    hops: int
+
+
+class LinkState:
+    """One node's link state, for one life of the node."""
+
+    def __init__(
+        self,
+        name: str,
+        boot: int,
+        tags: TagSource,
+        rng: random.Random,
+        now: float,
+        *,
+        roles: Role | int = 0,
+        config: LinkStateConfig | None = None,
+        fixed: Graph | None = None,
+    ) -> None:
+        self.name = name
+        self.config = config if config is not None else LinkStateConfig()
+        self.drops: Counter[LinkStateDrop] = Counter()
+        self.repeated = 0
+        """Link states sent again because they were not acknowledged."""
+        self.overfull_routes = 0
+        """Times no filter for a path was less than half full."""
+        self._tags = tags
+        self._rng = rng
+        self._roles = int(roles)
+        self._boot = boot
+        self._number = 0
+        self._allowed: frozenset[Edge] | None = None
+        if fixed is not None:
+            self._allowed = frozenset(frozenset(fixed.names[end] for end in link) for link in fixed.links)
+        self._database = LinkStateDatabase(self.config.max_age, self.config.max_nodes)
+        self._links: dict[LinkNumber, NeighbourLink] = {}
+        self._busy: dict[LinkNumber, NeighbourLink] = {}
+        """Links that may have something to send."""
+        self._timers: list[tuple[float, LinkNumber]] = []
+        self._silence = self.config.hello_interval * self.config.dead_after
+        self._events: deque[Event] = deque()
+        self._originate_at: float | None = None
+        self._may_originate_at = now
+        self._refresh_at = now
+        self._sweep_at = now + self.config.max_age / SWEEPS_PER_AGE
+        self._settle_at: float | None = None
+        self._settled_at = now
+        self._settle_wait = self.config.settle
+        self._routes: dict[str, Route | None] = {}
+        self._tree: DeliveryTree | None = None
+        self._originate(now)
+        self._known = KnownGraph.of(self._database.states(), name, self._allowed)
+
+    # What the node says.
+
+    def add_link(self, number: LinkNumber, mtu: int, now: float) -> None:
+        if number in self._links:
+            raise ValueError(f"there is a link {number} already")
+        if mtu < MIN_LINK_MTU:
+            raise ValueError(f"link {number} takes frames of {mtu} bytes: expected at least {MIN_LINK_MTU}")
+        config = self.config
+        round_trip = RoundTrip(config.initial_timeout, config.min_timeout, config.max_timeout)
+        link = self._links[number] = NeighbourLink(number, mtu, now, round_trip)
+        self._wake(link)
+        self._schedule(link)
+
+    def remove_link(self, number: LinkNumber, now: float) -> None:
+        self.carrier_failed(number, now)
+        self._links.pop(number, None)
+        self._busy.pop(number, None)
+
+    def carrier_failed(self, number: LinkNumber, now: float) -> None:
+        """The carrier says that nothing gets through: do not wait for silence."""
+        link = self._links.get(number)
+        if link is not None:
+            self._lost(link, now)
+
+    def set_roles(self, roles: Role | int, now: float) -> None:
+        if int(roles) != self._roles:
+            self._roles = int(roles)
+            self._originate_soon(now)
+
+    # What neighbours say.
+
+    def receive(self, number: LinkNumber, payload: bytes, now: float) -> None:
+        """Take in the payload of a link-state frame that came by a link."""
+        link = self._links.get(number)
+        if link is None:
+            self.drops[LinkStateDrop.UNKNOWN_LINK] += 1
+            return
+        try:
+            message = messages.decode(payload)
+        except messages.MessageError:
+            self.drops[LinkStateDrop.MALFORMED] += 1
+            return
+        self._wake(link)
+        if isinstance(message, messages.Hello):
+            self._receive_hello(link, message, now)
+            self._schedule(link)
+        elif not isinstance(message, (messages.LinkState, messages.LinkStates, messages.LinkStateReceived)):
+            self.drops[LinkStateDrop.NOT_LINK_STATE] += 1
+        elif link.neighbour is None:
+            self.drops[LinkStateDrop.NO_NEIGHBOUR] += 1
+        elif isinstance(message, (messages.LinkState, messages.LinkStates)):
+            link.heard_at = now
+            for state in (message,) if isinstance(message, messages.LinkState) else message.states:
+                self._receive_state(link, state, now)
+        else:
+            link.heard_at = now
+            for origin, boot, state_number, part in message.states:
+                link.knows((origin, part), (boot, state_number), self._version(origin), now)
+
+    def _receive_hello(self, link: NeighbourLink, hello: messages.Hello, now: float) -> None:
+        drop = None
+        if hello.name == self.name:
+            drop = LinkStateDrop.OWN_NAME
+        elif self._allowed is not None and frozenset((self.name, hello.name)) not in self._allowed:
+            drop = LinkStateDrop.STRANGER
+        elif link.neighbour is not None and hello.name != link.neighbour:
+            drop = LinkStateDrop.SECOND_NEIGHBOUR
+        elif link.neighbour is not None and hello.boot < link.boot:
+            drop = LinkStateDrop.OLD_LIFE
+        if drop is not None:
+            self.drops[drop] += 1
+            return
+        if link.neighbour is not None and hello.boot > link.boot:
+            # Its new life knows nothing of what the former one was told.
+            self._lost(link, now)
+        if link.neighbour is None:
+            link.neighbour, link.boot = hello.name, hello.boot
+            link.hello_due = True
+        link.heard_at = now
+        if link.neighbour_mtu != hello.mtu:
+            link.neighbour_mtu = hello.mtu
+            if link.up:
+                self._originate_soon(now)
+        if self.name in hello.heard:
+            link.unlisted = 0
+            if not link.up:
+                self._up(link, now)
+        else:
+            link.hello_due = True
+            link.unlisted += 1
+            if link.up and link.unlisted >= UNLISTED_IS_DOWN:
+                self._down(link, now)
+
+    def _receive_state(self, link: NeighbourLink, state: messages.LinkState, now: float) -> None:
+        key = (state.origin, state.part)
+        version = (state.boot, state.number)
+        link.acknowledgements[state.origin, state.boot, state.number, state.part] = None
+        own = self._version(self.name)
+        if state.origin == self.name and own is not None and version > own:
+            if max(version) >= HIGHEST_VERSION:
+                # Nothing newer could be said.
+                self.drops[LinkStateDrop.CONTRADICTION] += 1
+                return
+            # What we said in a former life with a higher boot, or another node with our name: say something newer.
+            self._boot, self._number = version
+            self._event(NameConflict())
+            self._originate_soon(now)
+            return
+        installed = self._database.install(state, now)
+        if installed is Installed.NEW:
+            link.knows(key, version, version, now)
+            for other in self._links.values():
+                if other is not link and other.up:
+                    other.tell(key)
+                    self._wake(other)
+            self._settle_soon(now)
+        elif installed is Installed.SAME:
+            link.knows(key, version, version, now)
+        elif installed is Installed.OLDER:
+            for part in self._parts_of(state.origin):
+                if link.up and part not in link.pending and part not in link.in_flight:
+                    link.tell(part)
+        else:
+            self.drops[_DROPS[installed]] += 1
+
+    # What goes out.
+
+    def next_frame(self, now: float) -> tuple[LinkNumber, bytes] | None:
+        """Link and payload of the next link-state frame to send, to all neighbours, under the all-ones filter."""
+        while self._busy:
+            link = next(iter(self._busy.values()))
+            message = self._next_message(link, now)
+            if message is not None:
+                return link.number, messages.encode(message)
+            del self._busy[link.number]
+            self._schedule(link)
+        return None
+
+    def _next_message(self, link: NeighbourLink, now: float) -> messages.LinkMessage | None:
+        if link.hello_due:
+            link.hello_due = False
+            heard = () if link.neighbour is None else (link.neighbour,)
+            return messages.Hello(self.name, self._boot, heard, link.mtu)
+        acknowledgement = link.next_acknowledgement(self.name)
+        if acknowledgement is not None or not link.up:
+            return acknowledgement
+        parts = link.next_parts(self._database, now, self.config.flood_interval)
+        return messages.LinkStates(parts) if parts else None
+
+    def next_event(self) -> Event | None:
+        return self._events.popleft() if self._events else None
+
+    # Time.
+
+    def next_timer(self) -> float | None:
+        """When to call `handle_timer`."""
+        return min(self._times())
+
+    def _times(self) -> Iterator[float]:
+        yield self._refresh_at
+        yield self._sweep_at
+        if self._originate_at is not None:
+            yield self._originate_at
+        if self._settle_at is not None:
+            yield self._settle_at
+        if self._timers:
+            yield self._timers[0][0]
+
+    def _schedule(self, link: NeighbourLink) -> None:
+        # A timer that comes too early is harmless, so only earlier times need a new one.
+        # What a busy link has to send will be asked for; its time is worked out after that.
+        wanted = link.next_time(self._silence, flooding=link.number not in self._busy)
+        if link.timer is None or wanted < link.timer:
+            link.timer = wanted
+            heapq.heappush(self._timers, (wanted, link.number))
+
+    def handle_timer(self, now: float) -> None:
+        config = self.config
+        while self._timers and self._timers[0][0] <= now:
+            when, number = heapq.heappop(self._timers)
+            link = self._links.get(number)
+            if link is not None and link.timer == when:
+                link.timer = None
+                self._handle_link(link, now, now - when)
+                self._schedule(link)
+        if self._sweep_at <= now:
+            self._sweep_at = now + config.max_age / SWEEPS_PER_AGE
+            if self._database.forget_old(now, self.name):
+                self._settle_soon(now)
+        if self._refresh_at <= now or (self._originate_at is not None and self._originate_at <= now):
+            self._originate(now)
+        if self._settle_at is not None and self._settle_at <= now:
+            self._settle_at = None
+            self._work_out_graph(now)
+
+    def _handle_link(self, link: NeighbourLink, now: float, late: float) -> None:
+        if late > self.config.hello_interval:
+            # We were held up ourselves; what neighbours said may still wait to be read: silence means nothing.
+            link.heard_at = max(link.heard_at, now - self._silence + self.config.hello_interval)
+        if link.next_hello <= now:
+            link.hello_due = True
+            interval = self.config.hello_interval
+            link.next_hello = now + interval * self._rng.uniform(1 - HELLO_JITTER, 1 + HELLO_JITTER)
+        if link.neighbour is not None and link.heard_at + self._silence <= now:
+            self._lost(link, now)
+        retry = link.retry_at()
+        if retry is not None and retry <= now:
+            self.repeated += link.retry(now)
+        self._wake(link)
+
+    # What is known.
+
+    def graph(self) -> KnownGraph:
+        """The network as far as this node reaches it."""
+        return self._known
+
+    def nodes_with(self, role: Role) -> tuple[str, ...]:
+        """Reachable nodes that have a role, this one included, in the order of their names."""
+        return self._known.with_role(role)
+
+    def neighbours(self) -> dict[str, LinkNumber]:
+        """The link that is used to each neighbour that is up: of several the one with the lowest number."""
+        active: dict[str, LinkNumber] = {}
+        for number in sorted(self._links):
+            link = self._links[number]
+            if link.up and link.neighbour is not None:
+                active.setdefault(link.neighbour, number)
+        return active
+
+    def table(self) -> ForwardingTable:
+        """What this node's forwarder must know now."""
+        active = self.neighbours()
+        return ForwardingTable(
+            links={number: self._tags.link_tags(self.name, neighbour) for neighbour, number in active.items()},
+            internal=self._tags.internal_tags(self.name),
+            incoming={number: self._tags.link_tags(neighbour, self.name) for neighbour, number in active.items()},
+        )
+
+    def route_to(self, name: str) -> Route | None:
+        """How to reach a node, None when no path leads there. Remembered until the graph changes."""
+        if name not in self._routes:
+            if name not in self._known.numbers:
+                return None  # not remembered: anybody could ask for anything
+            self._routes[name] = self._find_route(name)
+        return self._routes[name]
+
+    def _find_route(self, name: str) -> Route | None:
+        graph = self._known.graph
+        to = self._known.numbers[name]
+        if self._tree is None:
+            self._tree = Routing(graph).whole_tree(self._known.numbers[self.name])
+        path = self._tree.path(graph, to)[::-1]
+        zfilter = path_filter(graph, self._tags, path, to)
+        if zfilter is None:
+            self.overfull_routes += 1
+            return None
+        return Route(zfilter.to_fid(), min((self._known.mtus[link] for link in path), default=0), len(path))
+
+    # Within.
+
+    def _wake(self, link: NeighbourLink) -> None:
+        """The link may have something to send."""
+        self._busy[link.number] = link
+
+    def _up(self, link: NeighbourLink, now: float) -> None:
+        link.up = True
+        if link.neighbour is not None:
+            self._event(NeighbourUp(link.neighbour, link.number))
+        for key in self._database.all_parts():
+            link.tell(key)
+        self._event(TableChanged())
+        self._originate_soon(now)
+
+    def _down(self, link: NeighbourLink, now: float) -> None:
+        was_up = link.up
+        link.silence()
+        if was_up and link.neighbour is not None:
+            self._event(NeighbourDown(link.neighbour, link.number))
+            self._event(TableChanged())
+            self._originate_soon(now)
+
+    def _lost(self, link: NeighbourLink, now: float) -> None:
+        self._down(link, now)
+        link.neighbour = None
+        link.neighbour_mtu = 0
+
+    def _originate_soon(self, now: float) -> None:
+        if now >= self._may_originate_at:
+            self._originate(now)
+        else:
+            self._originate_at = self._may_originate_at
+
+    def _originate(self, now: float) -> None:
+        """Say anew what our links are."""
+        self._originate_at = None
+        self._may_originate_at = now + self.config.originate_interval
+        self._refresh_at = now + self.config.refresh_interval * self._rng.uniform(1 - HELLO_JITTER, 1)
+        self._number += 1
+        neighbours = [(name, self._links[number].common_mtu) for name, number in sorted(self.neighbours().items())]
+        for part in own_parts(self.name, (self._boot, self._number), self._roles, neighbours):
+            self._database.install(part, now)
+            for link in self._links.values():
+                if link.up:
+                    link.tell((self.name, part.part))
+                    self._wake(link)
+        self._settle_soon(now)
+
+    def _settle_soon(self, now: float) -> None:
+        if self._database.changed and self._settle_at is None:
+            if now > self._settled_at + QUIET * self._settle_wait:
+                self._settle_wait = self.config.settle
+            self._settle_at = now + self._settle_wait
+
+    def _work_out_graph(self, now: float) -> None:
+        self._settled_at = now
+        self._settle_wait = min(2 * self._settle_wait, self.config.max_settle)
+        self._database.changed = False
+        known = KnownGraph.of(self._database.states(), self.name, self._allowed)
+        if known != self._known:
+            self._known = known
+            self._routes.clear()
+            self._tree = None
+            self._event(GraphChanged())
+
+    def _version(self, origin: str) -> tuple[int, int] | None:
+        known = self._database.origins.get(origin)
+        return None if known is None else known.version
+
+    def _parts_of(self, origin: str) -> list[Key]:
+        known = self._database.origins.get(origin)
+        return [] if known is None else [(origin, part) for part in known.have]
+
+    def _event(self, event: Event) -> None:
+        # Events without content say that something is to be looked at: once is enough.
+        content = isinstance(event, (NeighbourUp, NeighbourDown))
+        if len(self._events) < MAX_EVENTS if content else event not in self._events:
+            self._events.append(event)
+
+
+_DROPS = {
+    Installed.TOO_OLD: LinkStateDrop.TOO_OLD,
+    Installed.NO_ROOM: LinkStateDrop.NO_ROOM,
+    Installed.CONTRADICTION: LinkStateDrop.CONTRADICTION,
+}

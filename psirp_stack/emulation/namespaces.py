@@ -1,0 +1,131 @@
+"""A network of real namespaces and veth pairs, each node a process of its own. Needs root and `ip` (iproute2).
+
+Names of namespaces and interfaces begin with a prefix that this process chose, and only what it made is removed.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from psirp_stack.emulation.network import roles_of, socket_of
+from psirp_stack.emulation.plan import NetworkPlan
+from psirp_stack.links.impairment import Impairment
+
+STOP_SECONDS = 10.0
+PERFECT = Impairment()
+
+
+class NamespaceError(RuntimeError):
+    """Namespaces cannot be made here; the message says why."""
+
+
+class NamespaceNetwork:
+    """Build it with `up`, take it down with `down`."""
+
+    def __init__(self, plan: NetworkPlan, data: Path, run_node: Sequence[str] | None = None) -> None:
+        """`run_node`: the command that runs a node, given its configuration file as last word."""
+        self.plan = plan
+        self.data = data
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._run_node = run_node or [sys.executable, "-m", "gateway.cli.main", "node", "-c"]
+        self._prefix = f"psph{os.getpid()}"
+        self._made: list[str] = []
+
+    def namespace(self, node: str) -> str:
+        return f"{self._prefix}-{self.plan.graph.names.index(node)}"
+
+    def up(self, progress: Callable[[str], None] = lambda step: None) -> None:
+        if os.geteuid() != 0:
+            raise NamespaceError("network namespaces need root: run as root, or without --netns")
+        if shutil.which("ip") is None:
+            raise NamespaceError("the command `ip` is missing: install iproute2")
+        try:
+            for name in self.plan.graph.names:
+                progress(f"namespace of {name}")
+                self._ip("netns", "add", self.namespace(name))
+                self._made.append(self.namespace(name))
+                self._in(name, "link", "set", "lo", "up")
+            interfaces = self._cables(progress)
+            self.data.mkdir(parents=True, exist_ok=True)
+            for name in self.plan.graph.names:
+                progress(f"node {name}")
+                self.start(name, interfaces[name])
+        except BaseException:
+            self.down()
+            raise
+
+    def start(self, name: str, interfaces: Sequence[tuple[str, Impairment]] | None = None) -> None:
+        """Start a node's process; without `interfaces`, as it was started before."""
+        path = self.data / f"{name}.toml"
+        if interfaces is not None:
+            path.write_text(_node_file(self.plan, name, interfaces))
+        command = ["ip", "netns", "exec", self.namespace(name), *self._run_node, str(path)]
+        self.processes[name] = subprocess.Popen(  # noqa: S603
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
+        )
+
+    def kill(self, name: str) -> None:
+        """kill -9 of a node's process."""
+        process = self.processes.pop(name)
+        process.kill()
+        process.wait()
+
+    def down(self) -> None:
+        for process in self.processes.values():
+            process.send_signal(signal.SIGTERM)
+        for process in self.processes.values():
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self.processes.clear()
+        for namespace in self._made:
+            subprocess.run(["ip", "netns", "delete", namespace], check=False, capture_output=True)  # noqa: S603, S607
+        self._made.clear()
+
+    def _cables(self, progress: Callable[[str], None]) -> dict[str, list[tuple[str, Impairment]]]:
+        interfaces: dict[str, list[tuple[str, Impairment]]] = {name: [] for name in self.plan.graph.names}
+        for a, b in self.plan.cables():
+            progress(f"link {a} - {b}")
+            first, second = f"v{len(interfaces[a])}", f"v{len(interfaces[b])}"
+            self._ip(
+                *("link", "add", first, "netns", self.namespace(a), "type", "veth"),
+                *("peer", "name", second, "netns", self.namespace(b)),
+            )
+            self._in(a, "link", "set", first, "up")
+            self._in(b, "link", "set", second, "up")
+            bad = self.plan.impairment(a, b)
+            interfaces[a].append((first, bad))
+            interfaces[b].append((second, bad))
+        return interfaces
+
+    def _in(self, node: str, *words: str) -> None:
+        self._ip("-n", self.namespace(node), *words)
+
+    def _ip(self, *words: str) -> None:
+        done = subprocess.run(["ip", *words], check=False, capture_output=True, text=True)  # noqa: S603, S607
+        if done.returncode:
+            raise NamespaceError(f"ip {' '.join(words)}: {done.stderr.strip()}")
+
+
+def _node_file(plan: NetworkPlan, name: str, interfaces: Sequence[tuple[str, Impairment]]) -> str:
+    roles = ", ".join(f'"{role}"' for role in roles_of(plan, name))
+    lines = [f'name = "{name}"', f"roles = [{roles}]", f'socket = "{socket_of(Path(), name)}"']
+    if roles:
+        lines.append(f'data = "{name}"')
+    lines += ["[domain]", f"seed = {_quoted(plan.seed)}"]
+    for interface, bad in interfaces:
+        lines += ["[[links]]", f'ethernet = "{interface}"']
+        if bad != PERFECT:
+            keys = ("delay", "jitter", "loss", "duplication", "reorder", "bandwidth")
+            lines.append("impaired = { " + ", ".join(f"{key} = {float(getattr(bad, key))}" for key in keys) + " }")
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,185 @@
+"""The description of a whole network: one TOML file, turned into nodes and links.
+
+seed = "demo"
+
+[generate]                       # or `edges = "graph.tsv"`, or [[links]] alone
+kind = "ring"                    # line, ring, star, grid, backbone
+nodes = 8
+
+[roles]
+rendezvous = "n0"                # default for both: the first node
+topology = "n0"
+
+[every_link]                     # as bad as wanted: delay, jitter, loss, duplication, reorder, bandwidth
+delay = 0.002
+
+[[links]]
+between = ["n0", "n4"]           # one more link, or other properties for one that is there
+loss = 0.1
+"""
+
+import tomllib
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from psirp_stack.control.messages import Name
+from psirp_stack.graph import Graph, GraphError, backbone_graph, grid_graph, read_edges
+from psirp_stack.links.impairment import Impairment
+from psirp_stack.node.config import Fraction, Seconds
+
+MAX_EMULATED_NODES = 2000
+MAX_FILE_BYTES = 16 * 1024 * 1024
+
+
+class PlanError(ValueError):
+    """A description of a network that cannot be used; the message names the key."""
+
+
+class Shape(StrEnum):
+    LINE = "line"
+    RING = "ring"
+    STAR = "star"
+    GRID = "grid"
+    BACKBONE = "backbone"
+
+
+class _Quality(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    delay: Seconds = 0.0
+    jitter: Seconds = 0.0
+    loss: Fraction = 0.0
+    duplication: Fraction = 0.0
+    reorder: Fraction = 0.0
+    bandwidth: Annotated[float, Meta(ge=0.0)] = 0.0
+
+
+class _Link(_Quality, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    between: tuple[Name, Name]
+
+
+class _Generate(Struct, frozen=True, forbid_unknown_fields=True):
+    kind: Shape
+    nodes: Annotated[int, Meta(ge=2, le=MAX_EMULATED_NODES)]
+    links: Annotated[int, Meta(ge=1)] | None = None
+    """Of a backbone; twice the nodes when not given."""
+    seed: int = 1
+
+
+class _Roles(Struct, frozen=True, forbid_unknown_fields=True):
+    rendezvous: Name | None = None
+    topology: Name | None = None
+
+
+class _File(Struct, frozen=True, forbid_unknown_fields=True):
+    seed: Annotated[str, Meta(min_length=1, max_length=256)] = "psph"
+    generate: _Generate | None = None
+    edges: str | None = None
+    roles: _Roles = _Roles()
+    every_link: _Quality = _Quality()
+    links: tuple[_Link, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkPlan:
+    """A network to be built: its graph, how bad each link is, and who does what."""
+
+    seed: str
+    graph: Graph
+    rendezvous: str
+    topology: str
+    usual: Impairment
+    special: dict[frozenset[str], Impairment]
+
+    def impairment(self, a: str, b: str) -> Impairment:
+        return self.special.get(frozenset((a, b)), self.usual)
+
+    def cables(self) -> list[tuple[str, str]]:
+        """Every undirected link, by the names of its ends."""
+        names = self.graph.names
+        return [(names[tail], names[head]) for link, (tail, head) in enumerate(self.graph.links) if link % 2 == 0]
+
+
+def load(path: Path) -> NetworkPlan:
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise PlanError(f"{path}: larger than {MAX_FILE_BYTES} bytes")
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise PlanError(f"{path}: cannot be read ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise PlanError(f"{path}: not TOML: {error}") from None
+    return plan(document, path.parent, str(path))
+
+
+def plan(document: dict[str, object], folder: Path, source: str = "topology") -> NetworkPlan:
+    try:
+        file = msgspec.convert(document, _File)
+    except msgspec.ValidationError as error:
+        raise PlanError(f"{source}: {str(error).replace('`$.', '`')}") from None
+    try:
+        graph = _graph(file, folder)
+        usual = _impairment(file.every_link)
+        special = {frozenset(link.between): _impairment(link) for link in file.links}
+    except (GraphError, ValueError) as error:
+        raise PlanError(f"{source}: {error}") from None
+    if len(graph.names) > MAX_EMULATED_NODES:
+        raise PlanError(f"{source}: {len(graph.names)} nodes; at most {MAX_EMULATED_NODES} can be emulated")
+    for key, name in (("roles.rendezvous", file.roles.rendezvous), ("roles.topology", file.roles.topology)):
+        if name is not None and name not in graph.names:
+            raise PlanError(f"{source}: `{key}`: no node is named {name!r}")
+    rendezvous = file.roles.rendezvous or graph.names[0]
+    return NetworkPlan(file.seed, graph, rendezvous, file.roles.topology or rendezvous, usual, special)
+
+
+def _graph(file: _File, folder: Path) -> Graph:
+    if file.generate is not None and file.edges is not None:
+        raise PlanError("give either `generate` or `edges`, not both")
+    if file.generate is not None:
+        graph = _generated(file.generate)
+    elif file.edges is not None:
+        graph = read_edges(folder / file.edges)
+    else:
+        graph = Graph.from_edges([], [])
+    names = list(graph.names)
+    edges = [link for place, link in enumerate(graph.links) if place % 2 == 0]
+    known = {frozenset((names[a], names[b])) for a, b in edges}
+    for link in file.links:
+        if frozenset(link.between) not in known:
+            known.add(frozenset(link.between))
+            for name in link.between:
+                if name not in names:
+                    names.append(name)
+            edges.append((names.index(link.between[0]), names.index(link.between[1])))
+    if not edges:
+        raise PlanError("no links: give `generate`, `edges` or [[links]]")
+    return Graph.from_edges(names, edges)
+
+
+def _generated(given: _Generate) -> Graph:
+    count = given.nodes
+    names = [f"n{number}" for number in range(count)]
+    match given.kind:
+        case Shape.LINE:
+            return Graph.from_edges(names, [(n, n + 1) for n in range(count - 1)])
+        case Shape.RING:
+            if count < 3:
+                raise PlanError("generate.nodes: a ring has at least 3 nodes")
+            return Graph.from_edges(names, [(n, (n + 1) % count) for n in range(count)])
+        case Shape.STAR:
+            return Graph.from_edges(names, [(0, n) for n in range(1, count)])
+        case Shape.GRID:
+            width = max(1, round(count**0.5))
+            grid = grid_graph(width, -(-count // width))
+            return Graph.from_edges([f"n{n}" for n in range(len(grid.names))], grid.links[::2])
+        case Shape.BACKBONE:
+            return backbone_graph(count, given.links or min(2 * count, count * (count - 1) // 2), given.seed)
+
+
+def _impairment(quality: _Quality) -> Impairment:
+    return Impairment(
+        quality.delay, quality.jitter, quality.loss, quality.duplication, quality.reorder, quality.bandwidth
+    )

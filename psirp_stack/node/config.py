@@ -1,0 +1,185 @@
+"""A node's configuration: one typed TOML file, checked whole before anything starts.
+
+name = "gate-a"
+roles = ["rendezvous", "topology"]     # every node forwards
+data = "var/gate-a"                    # without it nothing survives a restart
+socket = "var/gate-a/node.sock"        # where applications attach
+
+[domain]
+seed = "example network"               # link tags follow from it: the same at every node
+secret_file = "domain.secret"          # without it anybody may join
+
+[[links]]
+udp = "127.0.0.1:4001"                 # listen here
+peer = "127.0.0.1:4002"                # and talk to nobody else
+
+[[links]]
+ethernet = "veth0"
+"""
+
+import ipaddress
+import tomllib
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from psirp_stack.control.messages import Name
+
+MAX_FILE_BYTES = 1024 * 1024
+MIN_SECRET_BYTES = 16
+MAX_SECRET_BYTES = 1024
+
+Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
+Seconds = Annotated[float, Meta(ge=0.0, le=3600.0)]
+
+
+class NodeConfigError(ValueError):
+    """A configuration that cannot be used; the message names the file and the key."""
+
+
+class NodeRole(StrEnum):
+    """What a node does beside forwarding."""
+
+    RENDEZVOUS = "rendezvous"
+    TOPOLOGY = "topology"
+
+
+class ImpairmentFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """A link made worse on purpose, at its sending end."""
+
+    delay: Seconds = 0.0
+    jitter: Seconds = 0.0
+    loss: Fraction = 0.0
+    duplication: Fraction = 0.0
+    reorder: Fraction = 0.0
+    bandwidth: Annotated[float, Meta(ge=0.0)] = 0.0
+    """Bits a second; 0 for no limit."""
+    seed: int = 1
+
+
+class LinkFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """One link: `udp` and `peer`, or `ethernet`."""
+
+    udp: str | None = None
+    peer: str | None = None
+    ethernet: Annotated[str, Meta(min_length=1, max_length=15)] | None = None
+    mtu: Annotated[int, Meta(ge=576, le=65_000)] | None = None
+    """Of a UDP link; 1472 when not given. An Ethernet interface says its own."""
+    impaired: ImpairmentFile | None = None
+
+    def udp_ends(self) -> tuple[tuple[str, int], tuple[str, int]]:
+        """The listening address and the peer's."""
+        return _address(self.udp or ""), _address(self.peer or "")
+
+
+class DomainFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """What all nodes of a domain have in common."""
+
+    seed: Annotated[str, Meta(min_length=1, max_length=256)] = "psph"
+    secret_file: str | None = None
+    graph_file: str | None = None
+    """An edge list: tags are then chosen over this graph instead of drawn by chance."""
+
+
+class KeysFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """Signatures: what this node signs with, and whose signatures it knows."""
+
+    signing: str | None = None
+    trusted: str | None = None
+    require_signatures: bool = False
+    """Hand up only publications that a known key has signed, also in open scopes."""
+
+
+class TimesFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """Seconds."""
+
+    hello: Annotated[float, Meta(ge=0.01, le=60.0)] = 1.0
+    lease: Annotated[float, Meta(ge=0.5, le=3600.0)] = 30.0
+
+
+class RetentionFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """How much of each item's past is kept for those who come late."""
+
+    count: Annotated[int, Meta(ge=1)] = 1024
+    bytes: Annotated[int, Meta(ge=0)] = 32 * 1024 * 1024
+    age: Annotated[float, Meta(ge=0.0)] = 3600.0
+
+
+class NodeFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole file."""
+
+    name: Name
+    roles: tuple[NodeRole, ...] = ()
+    data: str | None = None
+    socket: str | None = None
+    domain: DomainFile = DomainFile()
+    links: tuple[LinkFile, ...] = ()
+    keys: KeysFile = KeysFile()
+    times: TimesFile = TimesFile()
+    retention: RetentionFile = RetentionFile()
+
+
+def load(path: Path) -> NodeFile:
+    """Read and check a file; paths in it are relative to the file."""
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise NodeConfigError(f"{path}: larger than {MAX_FILE_BYTES} bytes")
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise NodeConfigError(f"{path}: cannot be read ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise NodeConfigError(f"{path}: not TOML: {error}") from None
+    return check(document, str(path))
+
+
+def check(document: dict[str, object], source: str = "configuration") -> NodeFile:
+    """A document as a configuration; the error says which key is wrong and what was expected."""
+    try:
+        file = msgspec.convert(document, NodeFile)
+    except msgspec.ValidationError as error:
+        raise NodeConfigError(f"{source}: {_with_key(str(error))}") from None
+    for number, link in enumerate(file.links, start=1):
+        where = f"{source}: links, entry {number}"
+        if (link.udp is None) == (link.ethernet is None):
+            raise NodeConfigError(f"{where}: expected either `udp` and `peer`, or `ethernet`")
+        if link.udp is not None:
+            if link.peer is None:
+                raise NodeConfigError(f"{where}: `udp` needs a `peer` to talk to")
+            try:
+                link.udp_ends()
+            except ValueError as error:
+                raise NodeConfigError(f"{where}: {error}") from None
+    return file
+
+
+def read_secret(path: Path) -> bytes:
+    """A domain's secret. Others must not be able to read it."""
+    try:
+        if path.stat().st_mode & 0o077:
+            raise NodeConfigError(f"{path}: others can read this secret; expected mode 0600 (chmod 600 {path})")
+        secret = path.read_bytes().strip()
+    except OSError as error:
+        raise NodeConfigError(f"{path}: cannot be read ({error.strerror})") from None
+    if not MIN_SECRET_BYTES <= len(secret) <= MAX_SECRET_BYTES:
+        raise NodeConfigError(f"{path}: a secret has {MIN_SECRET_BYTES} to {MAX_SECRET_BYTES} bytes, not {len(secret)}")
+    return secret
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not port.isdigit() or not 0 <= int(port) <= 65_535:
+        raise ValueError(f"expected ADDRESS:PORT, not {text!r}")
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        raise ValueError(f"expected an IP address before the port, not {host!r}") from None
+    return host, int(port)
+
+
+def _with_key(message: str) -> str:
+    """msgspec writes places as `$.links[0].mtu`; people read `links[0].mtu`."""
+    return message.replace("`$.", "`").replace(" - at `$`", "")

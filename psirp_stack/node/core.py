@@ -1,0 +1,574 @@
+"""A node: forwarder, link state, courier, transport and roles put together, and the applications on top.
+
+What arrives goes down one path: the forwarder decides; frames for this node are control messages, which link state and
+courier take, or transport frames, which sender and receiver take. What these have to say goes out through the forwarder
+again. `_turn` moves everything that is ready until nothing is; whoever runs a node calls it through the methods below,
+and `handle_timer` at `next_timer`.
+
+Still sans-I/O: links are `send` functions, time is an argument, and promises of a store are watched by `when_done`.
+"""
+
+import random
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol, TypeVar
+
+from identifiers import Identifier, ItemId
+from psirp_stack.control.codes import Code, Function, Role
+from psirp_stack.control.courier import Arrival, Courier, CourierConfig, CourierFull, Failed, Sent
+from psirp_stack.control.frames import (
+    CONTROL_OVERHEAD,
+    ControlDrop,
+    ControlFrameError,
+    build_control,
+    is_control,
+    parse_control,
+)
+from psirp_stack.control.link_state import GraphChanged, LinkState, LinkStateConfig, TableChanged
+from psirp_stack.control.messages import (
+    Credential,
+    Declaration,
+    DeclarationsRefused,
+    Explanation,
+    Match,
+    MatchServed,
+    Message,
+    MessageError,
+    RendezvousRequest,
+    Reply,
+    ScopePublished,
+    ScopeUnpublished,
+    Served,
+    StartPublish,
+    StopPublish,
+    TopologyStarted,
+    decode,
+    encode,
+)
+from psirp_stack.control.seal import Seal
+from psirp_stack.control.tag_source import TagSource
+from psirp_stack.forwarder import Forwarder
+from psirp_stack.forwarding_model import BROADCAST_FID, LinkNumber
+from psirp_stack.graph import Graph
+from psirp_stack.node.attachment import Asked, Consumed, Told
+from psirp_stack.node.desk import Application, Desk, DeskConfig
+from psirp_stack.node.signatures import NodeSignatures
+from psirp_stack.node.status import describe
+from psirp_stack.node.wishes import WishConfig, Wishes
+from psirp_stack.rendezvous import Outcome, Rendezvous
+from psirp_stack.topology.manager import Output, TopologyManager
+from psirp_stack.transport.config import TransportConfig
+from psirp_stack.transport.events import Dropped, VersionAcknowledged, VersionArrived, VersionSkipped
+from psirp_stack.transport.hooks import WallClock
+from psirp_stack.transport.receiver import Receiver
+from psirp_stack.transport.sender import Sender
+from psirp_stack.transport.versions import VersionsFor
+from psirp_stack.wire.numbers import NEXT_OFFSET, HeaderType
+
+Result = TypeVar("Result")
+
+MAX_TURNS = 10_000
+"""Rounds of one turn: a node that always has more to say lets others speak."""
+FRAMES_A_TURN = 256
+"""Transport frames sent in one round, so that control messages are not held up by a large publication."""
+
+_TO_SENDER = frozenset({int(HeaderType.SUBSCRIBE_DATA), int(HeaderType.SUBSCRIBE_METADATA)})
+_TO_RECEIVER = frozenset({int(HeaderType.PUBLISH_DATA), int(HeaderType.PUBLISH_METADATA)})
+
+
+class Watch(Protocol):
+    """Calls back, in the node's own turn, when a promise of a store is kept."""
+
+    def __call__(self, promise: Future[Result], then: Callable[[], None], /) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """Everything that differs from node to node, and from test to life."""
+
+    name: str
+    boot: int
+    tags: TagSource
+    seal: Seal
+    roles: int = 0
+    """Bits of `Role`."""
+    fixed: Graph | None = None
+    """The network's graph, if it is known: links that it does not have are then refused."""
+    link_state: LinkStateConfig = field(default_factory=LinkStateConfig)
+    courier: CourierConfig = field(default_factory=CourierConfig)
+    transport: TransportConfig = field(default_factory=TransportConfig)
+    wishes: WishConfig = field(default_factory=WishConfig)
+    desk: DeskConfig = field(default_factory=DeskConfig)
+
+
+class NodeDrop(StrEnum):
+    """Why a frame that was delivered to this node had no effect."""
+
+    NOT_FOR_ANY = "neither control nor transport"
+    NOT_A_MESSAGE = "no message of the control plane"
+    WRONG_FUNCTION = "a message for a role that this node does not have"
+    NO_ROOM = "too much waits for the other side"
+
+
+@dataclass(slots=True)
+class _Said:
+    """What the rendezvous told nodes at once, and how many of them have not taken it or been given up."""
+
+    outcome: Outcome
+    left: int
+
+
+class Node:
+    """One node. Give it links with `add_link`, and frames that come by them with `receive`."""
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        *,
+        now: float,
+        rng: random.Random,
+        wall_ms: WallClock,
+        when_done: Watch,
+        versions_for: VersionsFor,
+        rendezvous: Rendezvous | None = None,
+        signatures: NodeSignatures | None = None,
+    ) -> None:
+        signatures = signatures if signatures is not None else NodeSignatures(settings.name)
+        self.signatures = signatures
+        self.name = settings.name
+        self.settings = settings
+        self.drops: Counter[NodeDrop] = Counter()
+        self.control_drops: Counter[ControlDrop] = Counter()
+        self.refusals: Counter[str] = Counter()
+        """Publications and segments that were not believed, by reason."""
+        self.links: dict[LinkNumber, Callable[[bytes], object]] = {}
+        self.rendezvous = rendezvous
+        self._wall_ms = wall_ms
+        self._when_done = when_done
+        self._now = now
+        self._in_turn = False
+        self._arrival: LinkNumber | None = None
+        self._delivered: deque[tuple[LinkNumber | None, bytes]] = deque()
+        self._tickets: dict[int, int] = {}
+        """Number of the request to the rendezvous, by the courier's ticket."""
+        self._planned: dict[int, Output] = {}
+        """What topology told a node, by the courier's ticket."""
+        self._to_say: deque[tuple[str, Function, Message, _Said | None]] = deque()
+        self._saying: dict[int, _Said] = {}
+        """Which outcome of the rendezvous a message belongs to, by the courier's ticket."""
+        self._rendezvous_busy = False
+        self._known_rendezvous: tuple[str, int] | None = None
+        self._rendezvous_name: str | None = None
+        self._topology_name: str | None = None
+        self.link_state = LinkState(
+            settings.name,
+            settings.boot,
+            settings.tags,
+            rng,
+            now,
+            roles=settings.roles,
+            config=settings.link_state,
+            fixed=settings.fixed,
+        )
+        self.topology: TopologyManager | None = None
+        if settings.roles & Role.TOPOLOGY:
+            self.topology = TopologyManager(self.link_state.graph(), settings.tags)
+        self.forwarder = Forwarder(self.link_state.table())
+        self.forwarder.deliver_to(self._deliver)
+        self.courier = Courier(settings.name, settings.boot, self._payload_room, settings.courier)
+        internal = settings.tags.internal_tags(settings.name)
+        self.sender = Sender(
+            settings.name,
+            internal,
+            versions_for,
+            route_to=self._route,
+            wall_ms=wall_ms,
+            rng=rng,
+            config=settings.transport,
+        )
+        self.receiver = Receiver(
+            settings.name,
+            settings.boot,
+            internal,
+            route_to=self._route,
+            wall_ms=wall_ms,
+            rng=rng,
+            config=settings.transport,
+            verify=signatures.verify_publication,
+            verify_packet=signatures.verify_packet,
+        )
+        self.wishes = Wishes(settings.boot, self._sign, settings.wishes)
+        self.desk = Desk(
+            settings.name,
+            self.wishes,
+            self.sender,
+            self.receiver,
+            when_done=lambda promise, then: self._when_done(promise, lambda: self._later(then)),
+            status=lambda: describe(self),
+            signatures=signatures,
+            config=settings.desk,
+        )
+        self._graph_changed(now)
+        if rendezvous is not None:
+            self._say(rendezvous.opening)
+        self._turn(now)
+
+    # Links.
+
+    def add_link(self, number: LinkNumber, send: Callable[[bytes], object], mtu: int, now: float) -> None:
+        self.links[number] = send
+        self.forwarder.attach(number, send)
+        self.link_state.add_link(number, mtu, now)
+        self._turn(now)
+
+    def remove_link(self, number: LinkNumber, now: float) -> None:
+        self.links.pop(number)
+        self.forwarder.detach(number)
+        self.link_state.remove_link(number, now)
+        self._turn(now)
+
+    def receive(self, number: LinkNumber, frames: Sequence[bytes], now: float) -> None:
+        """Take in frames that came by a link."""
+        self._arrival = number
+        self.forwarder.forward(frames, number, now)
+        self._arrival = None
+        if self._delivered:  # what only passes through gives this node nothing to say
+            self._turn(now)
+
+    # Applications.
+
+    def attach(self, name: str, tell: Callable[[Told], None]) -> Application | None:
+        return self.desk.attach(name, tell)
+
+    def detach(self, application: Application, now: float) -> None:
+        self.desk.detach(application, now)
+        self._turn(now)
+
+    def ask(self, application: Application, request: Asked | Consumed, now: float) -> None:
+        self.desk.request(application, request, now)
+        self._turn(now)
+
+    # Time.
+
+    def next_timer(self) -> float | None:
+        times = [
+            self.link_state.next_timer(),
+            self.courier.next_timer(),
+            self.sender.next_timer(),
+            self.receiver.next_timer(),
+            self.wishes.next_timer(),
+            self.desk.next_timer(),
+            None if self.topology is None else self.topology.next_timer(),
+            None if self.rendezvous is None or self._rendezvous_busy else self.rendezvous.next_timer(),
+        ]
+        return min((time for time in times if time is not None), default=None)
+
+    def handle_timer(self, now: float) -> None:
+        for part in (
+            self.link_state,
+            self.courier,
+            self.sender,
+            self.receiver,
+            self.wishes,
+            self.desk,
+            self.topology,
+        ):
+            due = None if part is None else part.next_timer()
+            if part is not None and due is not None and due <= now:
+                part.handle_timer(now)
+        self._handle_rendezvous_timer(now)
+        self._turn(now)
+
+    def _handle_rendezvous_timer(self, now: float) -> None:
+        if self.rendezvous is None or self._rendezvous_busy:
+            return
+        due = self.rendezvous.next_timer()
+        if due is not None and due <= now:
+            promise = self.rendezvous.handle_timer(now)
+            if promise is not None:
+                self._rendezvous_busy = True
+                self._when_done(promise, lambda: self._swept(promise.result()))
+
+    def _swept(self, outcome: Outcome) -> None:
+        self._rendezvous_busy = False
+        self._say(outcome)
+        self._turn(self._now)
+
+    # Moving what is ready.
+
+    def _later(self, then: Callable[[], None]) -> None:
+        then()
+        self._turn(self._now)
+
+    def at(self, now: float) -> None:
+        """The clock, for promises that are kept between two calls."""
+        self._now = max(self._now, now)
+
+    def _turn(self, now: float) -> None:
+        """Let every part say what it has to say, until none has more."""
+        self._now = max(self._now, now)
+        if self._in_turn:
+            return
+        self._in_turn = True
+        try:
+            for _ in range(MAX_TURNS):
+                moved = self._take_delivered(now)
+                moved |= self._follow_link_state(now)
+                moved |= self._move_messages(now)
+                moved |= self._move_transport(now)
+                if not moved:
+                    return
+        finally:
+            self._in_turn = False
+
+    def _deliver(self, frame: bytes) -> None:
+        self._delivered.append((self._arrival, frame))
+
+    def _take_delivered(self, now: float) -> bool:
+        if not self._delivered:
+            return False
+        while self._delivered:
+            arrival, frame = self._delivered.popleft()
+            if is_control(frame):
+                self._take_control(arrival, frame, now)
+            elif frame[NEXT_OFFSET] in _TO_RECEIVER:
+                self.receiver.receive(frame, now)
+            elif frame[NEXT_OFFSET] in _TO_SENDER:
+                self.sender.receive(frame, now)
+            else:
+                self.drops[NodeDrop.NOT_FOR_ANY] += 1
+        return True
+
+    def _take_control(self, arrival: LinkNumber | None, frame: bytes, now: float) -> None:
+        try:
+            control = parse_control(frame, self.name, self.settings.seal)
+        except ControlFrameError as error:
+            self.control_drops[error.drop] += 1
+            return
+        if control.to_all_neighbours:
+            if control.function is Function.LINK_STATE and arrival is not None:
+                self.link_state.receive(arrival, control.payload, now)
+            else:
+                self.drops[NodeDrop.WRONG_FUNCTION] += 1
+        else:
+            self.courier.receive(control.payload, now)
+
+    # Link state.
+
+    def _follow_link_state(self, now: float) -> bool:
+        moved = False
+        while (out := self.link_state.next_frame(now)) is not None:
+            moved = True
+            number, payload = out
+            send = self.links.get(number)
+            if send is not None:
+                send(build_control(BROADCAST_FID, Function.LINK_STATE, None, payload, self.settings.seal))
+        changed = False
+        while (event := self.link_state.next_event()) is not None:
+            moved = True
+            if isinstance(event, TableChanged):
+                self.forwarder.replace_table(self.link_state.table())
+            changed |= isinstance(event, GraphChanged)
+        if changed:
+            self._graph_changed(now)
+        return moved
+
+    def _graph_changed(self, now: float) -> None:
+        self.courier.paths_changed(now)
+        if self.topology is not None:
+            self.topology.graph_changed(self.link_state.graph())
+        rendezvous = self._rendezvous_name = next(iter(self.link_state.nodes_with(Role.RENDEZVOUS)), None)
+        self._topology_name = next(iter(self.link_state.nodes_with(Role.TOPOLOGY)), None)
+        self.wishes.rendezvous_known(rendezvous is not None, now)
+        if self.topology is not None:
+            life = None if rendezvous is None else (rendezvous, self.link_state.graph().boots.get(rendezvous, 0))
+            if rendezvous is not None and life != self._known_rendezvous:
+                # What was said while they did not hear each other is lost: it must say all matches.
+                self._send(rendezvous, Function.RENDEZVOUS, TopologyStarted(self.settings.boot), now)
+            self._known_rendezvous = life
+
+    def _sign(self, request: RendezvousRequest | Declaration) -> Credential | None:
+        return self.signatures.sign_request(request, self._wall_ms(self._now))
+
+    def _route(self, name: str) -> tuple[bytes, int] | None:
+        route = self.link_state.route_to(name)
+        return None if route is None else (route.fid, route.mtu)
+
+    def _payload_room(self, name: str) -> int | None:
+        route = self.link_state.route_to(name)
+        return None if route is None else route.mtu - CONTROL_OVERHEAD - self.settings.seal.overhead
+
+    # Control messages.
+
+    def _move_messages(self, now: float) -> bool:
+        moved = False
+        rendezvous = self._rendezvous_name
+        if rendezvous is not None:
+            while self.courier.room(rendezvous) > 0 and (request := self.wishes.next_message(now)) is not None:
+                moved = True
+                ticket = self._send(rendezvous, Function.RENDEZVOUS, request, now)
+                if ticket is None:
+                    self.wishes.failed(request.number, Code.LIMIT_REACHED, "too many messages wait to be sent", now)
+                else:
+                    self._tickets[ticket] = request.number
+        moved |= self._say_what_fits(now)
+        if self.topology is not None:
+            while (said := self.topology.next_message(self._can_take)) is not None:
+                moved = True
+                to, planned = said
+                function = Function.RENDEZVOUS if isinstance(planned, MatchServed) else Function.NODE
+                ticket = self._send(to, function, planned, now)
+                if ticket is not None:
+                    self._planned[ticket] = planned
+        while (arrival := self.courier.next_arrival()) is not None:
+            moved = True
+            self._dispatch(arrival, now)
+        while (outcome := self.courier.next_outcome()) is not None:
+            moved = True
+            self._settled(outcome, now)
+        while (datagram := self.courier.next_datagram(now)) is not None:
+            moved = True
+            route = self.link_state.route_to(datagram.to)
+            if route is not None:
+                frame = build_control(route.fid, datagram.function, datagram.to, datagram.payload, self.settings.seal)
+                self.forwarder.forward((frame,), None, now)
+        return moved
+
+    def _can_take(self, name: str) -> bool:
+        return self.courier.room(name) > 0
+
+    def _send(self, to: str, function: Function, message: Message, now: float) -> int | None:
+        try:
+            return self.courier.send(to, function, encode(message), now)
+        except CourierFull:
+            self.drops[NodeDrop.NO_ROOM] += 1
+            return None
+
+    def _settled(self, outcome: Sent | Failed, now: float) -> None:
+        number = self._tickets.pop(outcome.ticket, None)
+        if number is not None and isinstance(outcome, Failed):
+            reason = f"the rendezvous {outcome.to!r} did not answer"
+            self.wishes.failed(number, outcome.reason, reason, now)
+        said = self._saying.pop(outcome.ticket, None)
+        if said is not None:
+            said.left -= 1
+            if said.left == 0 and self.rendezvous is not None:
+                self.rendezvous.settled(said.outcome)
+        planned = self._planned.pop(outcome.ticket, None)
+        if planned is not None and isinstance(outcome, Failed) and self.topology is not None:
+            self.topology.delivery_failed(outcome.to, planned, now)
+
+    def _dispatch(self, arrival: Arrival, now: float) -> None:
+        """Hand a message to the function it is for; it is acknowledged when that function has done its work."""
+        try:
+            message = decode(arrival.body)
+        except MessageError:
+            self.drops[NodeDrop.NOT_A_MESSAGE] += 1
+            self.courier.acknowledge(arrival.token, now)
+            return
+        if arrival.function is Function.RENDEZVOUS and self.rendezvous is not None:
+            promise = self._ask_rendezvous(self.rendezvous, arrival, message, now)
+            if promise is not None:
+                self._when_done(promise, lambda: self._rendezvous_done(arrival, promise.result()))
+                return
+        elif arrival.function is Function.TOPOLOGY and self.topology is not None and isinstance(message, Match):
+            self.topology.receive(message, arrival.source)
+        elif arrival.function is Function.NODE:
+            self._hear(message, now)
+        else:
+            self.drops[NodeDrop.WRONG_FUNCTION] += 1
+        self.courier.acknowledge(arrival.token, now)
+
+    def _ask_rendezvous(
+        self, rendezvous: Rendezvous, arrival: Arrival, message: Message, now: float
+    ) -> Future[Outcome] | None:
+        if isinstance(message, (MatchServed, TopologyStarted)):
+            return rendezvous.handle_topology(message, now)
+        if isinstance(message, RendezvousRequest):
+            return rendezvous.handle(arrival.source, arrival.source_boot, message, now, self._wall_ms(now))
+        self.drops[NodeDrop.WRONG_FUNCTION] += 1
+        return None
+
+    def _rendezvous_done(self, arrival: Arrival, outcome: Outcome) -> None:
+        self._say(outcome)
+        self.courier.acknowledge(arrival.token, self._now)
+        self._turn(self._now)
+
+    def _say(self, outcome: Outcome) -> None:
+        """Send what the rendezvous has on disk. It forgets scope events only when they have arrived."""
+        said = _Said(outcome, len(outcome.to_nodes))
+        for node, answer in outcome.to_nodes:
+            self._to_say.append((node, Function.NODE, answer, said))
+        topology = self._topology_name
+        if topology is not None:
+            # Without a topology manager nobody needs to know: it asks for all matches when it comes.
+            for match in outcome.matches:
+                self._to_say.append((topology, Function.TOPOLOGY, match, None))
+
+    def _say_what_fits(self, now: float) -> bool:
+        moved = False
+        for _ in range(len(self._to_say)):
+            to, function, message, said = self._to_say[0]
+            if self.courier.room(to) < 1:
+                self._to_say.rotate(-1)
+                continue
+            self._to_say.popleft()
+            ticket = self._send(to, function, message, now)
+            if ticket is not None and said is not None:
+                self._saying[ticket] = said
+            moved = True
+        return moved
+
+    def _hear(self, message: Message, now: float) -> None:
+        match message:
+            case Reply() | Explanation() | DeclarationsRefused():
+                self.wishes.receive(message, now)
+            case ScopePublished() | ScopeUnpublished():
+                self.desk.scope_changed(message)
+            case StartPublish():
+                self.sender.grant(_item(message.sid, message.rid), message.generation, message.filters, now)
+            case StopPublish():
+                self.sender.revoke(_item(message.sid, message.rid), message.generation, now)
+            case Served():
+                self.signatures.served(_item(message.sid, message.rid), message.policy)
+                # What this node publishes itself needs no network: the desk hands it out.
+                publisher = None if message.publisher == self.name else message.publisher
+                self.receiver.served(_item(message.sid, message.rid), publisher, message.policy, now)
+                self.desk.served(message)
+            case _:
+                self.drops[NodeDrop.WRONG_FUNCTION] += 1
+
+    # Transport.
+
+    def _move_transport(self, now: float) -> bool:
+        moved = False
+        frames: list[bytes] = []
+        while len(frames) < FRAMES_A_TURN:
+            frame = self.receiver.next_frame(now) or self.sender.next_frame(now)
+            if frame is None:
+                break
+            frames.append(frame)
+        if frames:
+            moved = True
+            self.forwarder.forward(frames, None, now)
+        while (arrived := self.receiver.next_event()) is not None:
+            moved = True
+            match arrived:
+                case VersionArrived():
+                    self.desk.arrived(arrived, now)
+                case VersionSkipped():
+                    self.desk.skipped(arrived)
+                case Dropped():
+                    self.refusals[arrived.reason] += 1
+        while (sent := self.sender.next_event()) is not None:
+            moved = True
+            if isinstance(sent, VersionAcknowledged):
+                self.desk.acknowledged(sent.item, now)
+        return moved
+
+
+def _item(sid: bytes, rid: bytes) -> ItemId:
+    return ItemId(Identifier(sid), Identifier(rid))

@@ -1,0 +1,252 @@
+"""A node on an event loop: links, clock, store and the socket for applications. Thin: every decision is in `core`."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from psirp_stack.authentication.keys import KeyPair
+from psirp_stack.authentication.signing import Signer
+from psirp_stack.authentication.trust import TrustStore
+from psirp_stack.authentication.verifying import Verifier
+from psirp_stack.control.codes import Role
+from psirp_stack.control.link_state import LinkStateConfig
+from psirp_stack.control.seal import Seal
+from psirp_stack.control.tag_source import DerivedTags, PlacedTags, TagSource
+from psirp_stack.forwarding_model import LinkNumber
+from psirp_stack.forwarding_node import LoopScheduler
+from psirp_stack.graph import Graph, read_edges
+from psirp_stack.links.ethernet import EthernetLink
+from psirp_stack.links.impairment import ImpairedLink, Impairment
+from psirp_stack.links.interface import DEFAULT_BATCH, Link
+from psirp_stack.links.udp import DEFAULT_MTU, UdpAddress, UdpLink, bound_socket
+from psirp_stack.node.attachment import Asked, Consumed, Told
+from psirp_stack.node.config import LinkFile, NodeConfigError, NodeFile, NodeRole, read_secret
+from psirp_stack.node.core import Node, NodeSettings
+from psirp_stack.node.desk import Application
+from psirp_stack.node.server import AttachmentServer
+from psirp_stack.node.signatures import NodeSignatures
+from psirp_stack.node.wishes import WishConfig
+from psirp_stack.rendezvous import Rendezvous, RendezvousConfig
+from psirp_stack.transport.version_store import TRANSPORT_TABLES, on_disk
+from psirp_stack.transport.versions import RetentionLimits, VersionsFor, in_memory
+from storage import Database
+
+Result = TypeVar("Result")
+
+KEEP_ALIVES_A_LEASE = 3.5
+LIVES_PER_SECOND = 100
+"""Resolution of the boot number: hundredths of a second since the epoch, and more than the one before."""
+ROLES = {NodeRole.RENDEZVOUS: Role.RENDEZVOUS, NodeRole.TOPOLOGY: Role.TOPOLOGY}
+
+
+class RunningNode:
+    """One node on the running event loop. Start it with `RunningNode.start`, end it with `close`."""
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        *,
+        versions_for: VersionsFor,
+        rendezvous: Rendezvous | None = None,
+        signatures: NodeSignatures | None = None,
+        close_stores: tuple[Callable[[], object], ...] = (),
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._close_stores = close_stores
+        self._links: dict[LinkNumber, Link] = {}
+        self._watched: list[int] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at: float | None = None
+        self._server: AttachmentServer | None = None
+        self._closed = False
+        self.node = Node(
+            settings,
+            now=self._loop.time(),
+            rng=random.Random(),  # noqa: S311  (jitter, not a secret)
+            wall_ms=lambda _: int(time.time() * 1000),
+            when_done=self._when_done,
+            versions_for=versions_for,
+            rendezvous=rendezvous,
+            signatures=signatures,
+        )
+        self._arm()
+
+    @classmethod
+    async def start(cls, file: NodeFile, folder: Path) -> "RunningNode":
+        """Open stores, links and socket as the configuration says; paths in it are relative to `folder`."""
+        tags, fixed = _tags(file, folder)
+        boot = next_boot(None if file.data is None else folder / file.data)
+        lease = file.times.lease
+        settings = NodeSettings(
+            name=file.name,
+            boot=boot,
+            tags=tags,
+            seal=Seal(None if file.domain.secret_file is None else read_secret(folder / file.domain.secret_file)),
+            roles=sum(ROLES[role] for role in set(file.roles)),
+            fixed=fixed,
+            link_state=LinkStateConfig(hello_interval=file.times.hello),
+            wishes=WishConfig(keep_alive=lease / KEEP_ALIVES_A_LEASE),
+        )
+        verifier = Verifier(TrustStore.load(folder / file.keys.trusted)) if file.keys.trusted is not None else None
+        signer = None
+        if file.keys.signing is not None:
+            signer = Signer(KeyPair.load(folder / file.keys.signing), int(time.time() * 1000))
+        signatures = NodeSignatures(file.name, signer, verifier, require_signatures=file.keys.require_signatures)
+        limits = RetentionLimits(file.retention.count, file.retention.bytes, file.retention.age)
+        closing: list[Callable[[], object]] = []
+        loop = asyncio.get_running_loop()
+        rendezvous = None
+        if NodeRole.RENDEZVOUS in file.roles:
+            if file.data is None:
+                raise NodeConfigError("data: a node with the rendezvous role needs a directory for its store")
+            store = folder / file.data / "rendezvous.sqlite"
+            open_it = partial(Rendezvous.open, store, RendezvousConfig(lease=lease), now=loop.time(), verifier=verifier)
+            rendezvous = await loop.run_in_executor(None, open_it)
+            closing.append(rendezvous.close)
+        versions_for = in_memory(boot, limits)
+        if file.data is not None:
+            kept = Database.open(folder / file.data / "versions.sqlite", TRANSPORT_TABLES)
+            versions_for = on_disk(kept, boot, limits)
+            closing.append(kept.close)
+        running = cls(
+            settings,
+            versions_for=versions_for,
+            rendezvous=rendezvous,
+            signatures=signatures,
+            close_stores=tuple(closing),
+        )
+        try:
+            for number, link in enumerate(file.links, start=1):
+                running.add_link(number, _open_link(link, number, loop))
+            if file.socket is not None:
+                await running.listen(folder / file.socket)
+        except BaseException:
+            await running.close()
+            raise
+        return running
+
+    async def listen(self, path: Path) -> None:
+        """Let applications attach at a Unix socket."""
+        self._server = AttachmentServer(self, path)
+        await self._server.start()
+
+    def add_link(self, number: LinkNumber, link: Link) -> None:
+        """Start to use a link. It is the node's from now on and closed with it."""
+        self._links[number] = link
+        link.on_receive(partial(self._received, number))
+        carrier = getattr(link, "link", link)  # an impaired link is watched through the carrier that it wraps
+        if isinstance(carrier, (EthernetLink, UdpLink)):
+            self._watched.append(carrier.fileno())
+            self._loop.add_reader(carrier.fileno(), carrier.drain, DEFAULT_BATCH)
+        self.node.add_link(number, link.send, link.mtu, self._loop.time())
+        self._arm()
+
+    def link(self, number: LinkNumber) -> Link:
+        return self._links[number]
+
+    async def close(self) -> None:
+        """Let applications go, close links and stores. What was acknowledged is on disk already."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._server is not None:
+            await self._server.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        for descriptor in self._watched:
+            self._loop.remove_reader(descriptor)
+        for link in self._links.values():
+            link.on_receive(None)
+            link.close()
+        for close in self._close_stores:
+            await self._loop.run_in_executor(None, close)
+
+    # For applications.
+
+    def attach(self, name: str, tell: Callable[[Told], None]) -> Application | None:
+        return self.node.attach(name, tell)
+
+    def detach(self, application: Application) -> None:
+        if not self._closed:
+            self.node.detach(application, self._loop.time())
+            self._arm()
+
+    def ask(self, application: Application, request: Asked | Consumed) -> None:
+        self.node.ask(application, request, self._loop.time())
+        self._arm()
+
+    # What the loop calls.
+
+    def _received(self, number: LinkNumber, frames: "list[bytes]") -> None:
+        self.node.receive(number, frames, self._loop.time())
+        self._arm()
+
+    def _when_done(self, promise: Future[Result], then: Callable[[], None]) -> None:
+        def kept() -> None:
+            if not self._closed:
+                self.node.at(self._loop.time())
+                then()
+                self._arm()
+
+        promise.add_done_callback(lambda _: self._soon(kept))
+
+    def _soon(self, action: Callable[[], None]) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(action)
+
+    def _arm(self) -> None:
+        """Wake when the node next has something to do."""
+        when = self.node.next_timer()
+        if when == self._timer_at or self._closed:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = when
+        self._timer = None if when is None else self._loop.call_at(when, self._tick)
+
+    def _tick(self) -> None:
+        self._timer_at = None
+        self.node.handle_timer(self._loop.time())
+        self._arm()
+
+
+def next_boot(data: Path | None) -> int:
+    """A number for this life, higher than that of every life before, also when the clock went back."""
+    boot = int(time.time() * LIVES_PER_SECOND)
+    if data is None:
+        return boot
+    data.mkdir(parents=True, exist_ok=True)
+    life = data / "life"
+    if life.exists():
+        boot = max(boot, int(life.read_text()) + 1)
+    fresh = life.with_suffix(".new")
+    fresh.write_text(f"{boot}\n")
+    fresh.replace(life)
+    return boot
+
+
+def _tags(file: NodeFile, folder: Path) -> tuple[TagSource, Graph | None]:
+    seed = file.domain.seed.encode()
+    if file.domain.graph_file is None:
+        return DerivedTags(seed), None
+    graph = read_edges(folder / file.domain.graph_file)
+    return PlacedTags(graph, seed), graph
+
+
+def _open_link(file: LinkFile, number: int, loop: asyncio.AbstractEventLoop) -> Link:
+    link: Link
+    if file.ethernet is not None:
+        link = EthernetLink(file.ethernet)
+    else:
+        local, peer = file.udp_ends()
+        link = UdpLink(bound_socket(UdpAddress(*local)), UdpAddress(*peer), mtu=file.mtu or DEFAULT_MTU)
+    if file.impaired is None:
+        return link
+    bad = file.impaired
+    impairment = Impairment(bad.delay, bad.jitter, bad.loss, bad.duplication, bad.reorder, bad.bandwidth)
+    return ImpairedLink(link, impairment, LoopScheduler(loop), bad.seed + number)

@@ -1,0 +1,115 @@
+"""How a node signs, and whom it believes: authentication plugged into transport and rendezvous requests."""
+
+import hashlib
+from itertools import count
+
+from identifiers import ItemId
+from psirp_stack.authentication.signing import PublicationFacts, Signer
+from psirp_stack.authentication.verifying import Verifier
+from psirp_stack.control.messages import (
+    OPEN_SCOPE,
+    Credential,
+    Declaration,
+    PublishItem,
+    PublishScope,
+    RendezvousRequest,
+    ScopePolicy,
+    SubscribeItem,
+    SubscribeScope,
+    UnpublishScope,
+)
+from psirp_stack.transport.messages import Announcement
+from psirp_stack.wire.codec import AuthenticationHeader, Frame, MetadataHeader
+
+_SIGNED_REQUESTS = (PublishScope, UnpublishScope, SubscribeScope, PublishItem, SubscribeItem, Declaration)
+
+
+class NodeSignatures:
+    """A node's key, if it has one, and the keys that it knows. Policies of scopes come with `Served`."""
+
+    def __init__(
+        self,
+        name: str,
+        signer: Signer | None = None,
+        verifier: Verifier | None = None,
+        *,
+        require_signatures: bool = False,
+    ) -> None:
+        """`require_signatures`: refuse unsigned publications also where the scope's policy would admit them."""
+        self._name = name
+        self._signer = signer
+        self._verifier = verifier
+        self._require = require_signatures
+        self._policies: dict[ItemId, ScopePolicy] = {}
+        self._subscriptions: dict[ItemId, int] = {}
+        self._lives = count(1)
+
+    @property
+    def signs(self) -> bool:
+        return self._signer is not None
+
+    def subscribed(self, item: ItemId) -> None:
+        """A subscription begins: versions may come again that an earlier one has had."""
+        self._subscriptions[item] = next(self._lives)
+
+    def unsubscribed(self, item: ItemId) -> None:
+        self._subscriptions.pop(item, None)
+        self._policies.pop(item, None)
+
+    def served(self, item: ItemId, policy: ScopePolicy) -> None:
+        if item in self._subscriptions:
+            self._policies[item] = policy
+
+    def sign_request(self, request: RendezvousRequest | Declaration, now_ms: int) -> Credential | None:
+        if self._signer is None or not isinstance(request, _SIGNED_REQUESTS):
+            return None
+        return self._signer.credential(request, self._name, now_ms)
+
+    def sign_publication(
+        self, item: ItemId, header: MetadataHeader, announcement: Announcement, now_ms: int
+    ) -> AuthenticationHeader:
+        if self._signer is None:
+            raise RuntimeError("this node has no key")
+        return self._signer.sign_publication(_facts(item, header, announcement), now_ms)
+
+    def sign_packet(self, frame: Frame, now_ms: int) -> Frame:
+        return frame if self._signer is None else self._signer.sign_frame(frame, now_ms)
+
+    def verify_publication(
+        self,
+        item: ItemId,
+        header: MetadataHeader,
+        announcement: Announcement,
+        authentication: AuthenticationHeader | None,
+        now_ms: int,
+    ) -> str | None:
+        """Why a version is refused, in words; None when it counts."""
+        policy = self._policies.get(item, OPEN_SCOPE)
+        if self._verifier is None:
+            return None if policy.publishers is None else "the scope is restricted and this node knows no keys"
+        if authentication is None and self._require:
+            return "unsigned, and this node takes only signed publications"
+        stream = f"{announcement.publisher}/{self._subscriptions.get(item, 0)}".encode()
+        facts = _facts(item, header, announcement)
+        verdict = self._verifier.check_publication(facts, authentication, policy, now_ms, stream)
+        return None if verdict.refusal is None else verdict.refusal.value
+
+    def verify_packet(self, item: ItemId, frame: Frame, now_ms: int) -> str | None:
+        policy = self._policies.get(item, OPEN_SCOPE)
+        if self._verifier is None:
+            return "every packet must be signed, and this node knows no keys"
+        verdict = self._verifier.check_packet(frame, policy, now_ms)
+        return None if verdict.refusal is None else verdict.refusal.value
+
+
+def _facts(item: ItemId, header: MetadataHeader, announcement: Announcement) -> PublicationFacts:
+    return PublicationFacts(
+        bytes(item.sid),
+        bytes(item.rid),
+        header.vrid,
+        header.length,
+        announcement.epoch,
+        announcement.number,
+        announcement.sha256,
+        hashlib.sha256(announcement.attributes).digest(),
+    )

@@ -1,0 +1,60 @@
+"""A node's account of itself, for people and dashboards: one JSON object."""
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from psirp_stack.control.codes import Role
+
+if TYPE_CHECKING:
+    from psirp_stack.node.core import Node
+
+
+def describe(node: "Node") -> str:
+    return json.dumps(account(node))
+
+
+def account(node: "Node") -> dict[str, object]:
+    """What a node is, whom it sees, what it holds, and everything it dropped, by reason."""
+    known = node.link_state.graph()
+    names = known.graph.names
+    neighbours = {number: name for name, number in node.link_state.neighbours().items()}
+    forwarded = node.forwarder.statistics
+    return {
+        "name": node.name,
+        "boot": node.settings.boot,
+        "roles": [role.name.lower() for role in Role if node.settings.roles & role and role.name],
+        "rendezvous": list(node.link_state.nodes_with(Role.RENDEZVOUS)),
+        "topology": list(node.link_state.nodes_with(Role.TOPOLOGY)),
+        "links": [{"number": number, "neighbour": neighbours.get(number)} for number in sorted(node.links)],
+        "graph": {
+            "nodes": list(names),
+            "links": [[names[tail], names[head]] for tail, head in known.graph.links if tail < head],
+        },
+        "applications": [application.name for application in node.desk.applications],
+        "publishes": node.desk.published_items,
+        "subscribes": node.desk.subscribed_items,
+        "handed_out": node.desk.handed_out,
+        "forwarder": {
+            "received": forwarded.received,
+            "forwarded": forwarded.forwarded,
+            "copies": forwarded.copies,
+            "delivered": forwarded.delivered,
+        },
+        "sender": asdict(node.sender.counters),
+        "receiver": asdict(node.receiver.counters),
+        "matches": None if node.topology is None else node.topology.items,
+        "drops": {
+            **_counted("forwarder", forwarded.drops),
+            **_counted("control", node.control_drops),
+            **_counted("courier", node.courier.drops),
+            **_counted("link state", node.link_state.drops),
+            **_counted("node", node.drops),
+            **_counted("refused", node.refusals),
+        },
+    }
+
+
+def _counted(part: str, drops: dict[object, int] | object) -> dict[str, int]:
+    counted = dict(drops) if isinstance(drops, dict) else {}
+    return {f"{part}: {reason}": count for reason, count in counted.items() if count}

@@ -1,0 +1,289 @@
+"""A node's dealings with the rendezvous: what it declared there, what it has asked, and staying in step.
+
+The rendezvous knows nodes, not applications. So a wish is declared with the first application that has it and withdrawn
+with the last, whatever happens between. `KeepAlive` carries a digest of all that is declared; a rendezvous that knows
+otherwise says so, and the node declares everything again.
+
+Sans-I/O: messages for the rendezvous come out of `next_message`, its answers go into `receive`.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeVar
+
+import msgspec
+
+from psirp_stack.control.codes import Code
+from psirp_stack.control.messages import (
+    MAX_ENTRIES,
+    Credential,
+    Declaration,
+    DeclarationsRefused,
+    Declare,
+    Explanation,
+    KeepAlive,
+    PublishItem,
+    RendezvousRequest,
+    Reply,
+    SubscribeItem,
+    SubscribeScope,
+    UnpublishItem,
+    UnsubscribeItem,
+    UnsubscribeScope,
+)
+from psirp_stack.rendezvous.declarations import Role, declaration_hash
+
+Answer = Callable[[Code, str], None]
+"""Told how a request ended."""
+ExplanationTaker = Callable[[Explanation | Reply], None]
+SignRequest = Callable[[RendezvousRequest | Declaration], Credential | None]
+"""Proves who asks; None for what needs no proof."""
+Signed = TypeVar("Signed", bound=RendezvousRequest | Declaration)
+Key = tuple[Role, bytes, bytes]
+"""What a node is to an item; the Rid is zero for a scope."""
+
+
+@dataclass(frozen=True, slots=True)
+class WishConfig:
+    """Times in seconds."""
+
+    keep_alive: float = 8.0
+    """Between two signs of life; well below the lease that the rendezvous gives."""
+    wait_for_rendezvous: float = 30.0
+    """How long a request may wait while no rendezvous is known."""
+    max_unanswered: int = 65_536
+
+
+class Standing(Enum):
+    """Where a wish stands."""
+
+    ASKING = 1
+    GRANTED = 2
+
+
+@dataclass(slots=True)
+class _Wish:
+    standing: Standing = Standing.ASKING
+    waiting: list[Answer] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Unanswered:
+    """A request on its way. Exactly one of the three says what its answer means."""
+
+    wish: Key | None = None
+    answer: Answer | None = None
+    explanation: ExplanationTaker | None = None
+    keeps_alive: bool = False
+
+
+class Wishes:
+    """What this life of a node wants of the rendezvous."""
+
+    def __init__(self, boot: int, sign: SignRequest | None = None, config: WishConfig | None = None) -> None:
+        self.boot = boot
+        self.config = config if config is not None else WishConfig()
+        self.redeclared = 0
+        """Times everything was declared again because the rendezvous was out of step."""
+        self.on_withdrawn: Callable[[Key, Code, str], None] | None = None
+        """Told of wishes that the rendezvous took back after it had granted them."""
+        self._sign = sign
+        self._wishes: dict[Key, _Wish] = {}
+        self._unanswered: dict[int, _Unanswered] = {}
+        self._out: deque[tuple[float, RendezvousRequest]] = deque()
+        self._digest = 0
+        self._numbers = 0
+        self._declared_at = 0
+        """Number of the last request that declared everything."""
+        self._alive_at = 0.0
+        self._known = False
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._wishes
+
+    def granted(self, key: Key) -> bool:
+        wish = self._wishes.get(key)
+        return wish is not None and wish.standing is Standing.GRANTED
+
+    @property
+    def unanswered(self) -> int:
+        return len(self._unanswered)
+
+    # What the node's applications ask for.
+
+    def want(self, role: Role, sid: bytes, rid: bytes, answer: Answer, now: float) -> None:
+        """Declare a wish, once; `answer` is called when the rendezvous has said yes or no, or has said yes before."""
+        key = (role, sid, rid)
+        wish = self._wishes.get(key)
+        if wish is None:
+            if len(self._unanswered) >= self.config.max_unanswered:
+                answer(Code.LIMIT_REACHED, "too many requests of this node wait for an answer")
+                return
+            wish = self._wishes[key] = _Wish()
+            request = self._signed(_declaring(role, self._next_number(), sid, rid))
+            wish.waiting.append(answer)
+            self._send(request, _Unanswered(wish=key), now)
+        elif wish.standing is Standing.GRANTED:
+            answer(Code.SUCCESS, "")
+        else:
+            wish.waiting.append(answer)
+
+    def leave(self, role: Role, sid: bytes, rid: bytes, now: float) -> None:
+        """Withdraw a wish. Whoever still waits for its answer is told that it was withdrawn."""
+        wish = self._wishes.pop((role, sid, rid), None)
+        if wish is None:
+            return
+        if wish.standing is Standing.GRANTED:
+            self._digest ^= declaration_hash(role, sid, rid)
+        for answer in wish.waiting:
+            answer(Code.DOES_NOT_EXIST, "withdrawn before the rendezvous answered")
+        self._send(_withdrawing(role, self._next_number(), sid, rid), _Unanswered(), now)
+
+    def ask(self, make: Callable[[int], RendezvousRequest], answer: Answer, now: float) -> None:
+        """Send a request about scopes; `make` gets its number."""
+        if len(self._unanswered) >= self.config.max_unanswered:
+            answer(Code.LIMIT_REACHED, "too many requests of this node wait for an answer")
+            return
+        self._send(self._signed(make(self._next_number())), _Unanswered(answer=answer), now)
+
+    def explain(self, make: Callable[[int], RendezvousRequest], taker: ExplanationTaker, now: float) -> None:
+        self._send(make(self._next_number()), _Unanswered(explanation=taker), now)
+
+    # What the rendezvous says.
+
+    def receive(self, message: Reply | Explanation | DeclarationsRefused, now: float) -> None:
+        match message:
+            case DeclarationsRefused():
+                for refused in message.refused:
+                    self._take_back((Role(refused.role), refused.sid, refused.rid), Code(refused.code), refused.reason)
+            case Explanation():
+                asked = self._unanswered.pop(message.number, None)
+                if asked is not None and asked.explanation is not None:
+                    asked.explanation(message)
+            case Reply():
+                self._replied(message, now)
+
+    def failed(self, number: int, code: Code, reason: str, now: float) -> None:
+        """A request got through to nobody."""
+        self._replied(Reply(number, code, reason), now)
+
+    def rendezvous_known(self, known: bool, now: float) -> None:
+        """Say whether there is a rendezvous to talk to; a new one hears of this node at once."""
+        if known and not self._known:
+            self._alive_at = now
+        self._known = known
+
+    # Sans-I/O.
+
+    def next_message(self, now: float) -> RendezvousRequest | None:
+        if self._out and self._known:
+            return self._out.popleft()[1]
+        return None
+
+    def next_timer(self) -> float | None:
+        if not self._known:
+            return self._out[0][0] if self._out else None
+        return self._alive_at
+
+    def handle_timer(self, now: float) -> None:
+        if not self._known:
+            while self._out and self._out[0][0] <= now:
+                _, request = self._out.popleft()
+                self.failed(request.number, Code.NO_RENDEZVOUS, "no node with the rendezvous role is known", now)
+        elif now >= self._alive_at:
+            self._alive_at = now + self.config.keep_alive
+            if not self._unanswered:
+                # Any request renews the lease, so this one waits until the digest is certain.
+                self._send(KeepAlive(self._next_number(), self.boot, self._digest), _Unanswered(keeps_alive=True), now)
+
+    # Inside.
+
+    def _next_number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def _signed(self, request: Signed) -> Signed:
+        credential = None if self._sign is None else self._sign(request)
+        if credential is None:
+            return request
+        return msgspec.structs.replace(request, credential=credential)
+
+    def _send(self, request: RendezvousRequest, meaning: _Unanswered, now: float) -> None:
+        self._unanswered[request.number] = meaning
+        self._out.append((now + self.config.wait_for_rendezvous, request))
+
+    def _replied(self, reply: Reply, now: float) -> None:
+        asked = self._unanswered.pop(reply.number, None)
+        if asked is None:
+            return
+        code = Code(reply.code)
+        if asked.wish is not None:
+            self._settle(asked.wish, code, reply.reason)
+        elif asked.answer is not None:
+            asked.answer(code, reply.reason)
+        elif asked.explanation is not None:
+            asked.explanation(reply)
+        if code is Code.OUT_OF_STEP and reply.number > self._declared_at:
+            # An answer to what was sent before the last declaration says nothing of what that brought.
+            self._declare_everything(now)
+
+    def _settle(self, key: Key, code: Code, reason: str) -> None:
+        wish = self._wishes.get(key)
+        if wish is None:
+            return
+        if code is Code.SUCCESS:
+            if wish.standing is Standing.ASKING:
+                self._digest ^= declaration_hash(*key)
+            wish.standing = Standing.GRANTED
+        else:
+            del self._wishes[key]
+        waiting, wish.waiting = wish.waiting, []
+        for answer in waiting:
+            answer(code, reason)
+
+    def _take_back(self, key: Key, code: Code, reason: str) -> None:
+        wish = self._wishes.pop(key, None)
+        if wish is None:
+            return
+        if wish.standing is Standing.GRANTED:
+            self._digest ^= declaration_hash(*key)
+        for answer in wish.waiting:
+            answer(code, reason)
+        if self.on_withdrawn is not None:
+            self.on_withdrawn(key, code, reason)
+
+    def _declare_everything(self, now: float) -> None:
+        self.redeclared += 1
+        entries = [
+            self._signed(Declaration(role, sid, rid))
+            for (role, sid, rid), wish in self._wishes.items()
+            if wish.standing is Standing.GRANTED
+        ]
+        parts = max(1, -(-len(entries) // MAX_ENTRIES))
+        for part in range(parts):
+            some = tuple(entries[part * MAX_ENTRIES : (part + 1) * MAX_ENTRIES])
+            message = Declare(self._next_number(), self.boot, part, parts, some)
+            self._send(message, _Unanswered(keeps_alive=True), now)
+        self._declared_at = self._numbers
+
+
+def _declaring(role: Role, number: int, sid: bytes, rid: bytes) -> RendezvousRequest:
+    match role:
+        case Role.PUBLISHES:
+            return PublishItem(number, sid, rid)
+        case Role.SUBSCRIBES:
+            return SubscribeItem(number, sid, rid)
+        case Role.WATCHES:
+            return SubscribeScope(number, sid)
+
+
+def _withdrawing(role: Role, number: int, sid: bytes, rid: bytes) -> RendezvousRequest:
+    match role:
+        case Role.PUBLISHES:
+            return UnpublishItem(number, sid, rid)
+        case Role.SUBSCRIBES:
+            return UnsubscribeItem(number, sid, rid)
+        case Role.WATCHES:
+            return UnsubscribeScope(number, sid)

@@ -1,0 +1,1 @@
+"""Versions of items, whole and in order: segments, repair, flow control, retained versions. Sans-I/O."""

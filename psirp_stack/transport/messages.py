@@ -1,0 +1,159 @@
+"""The payloads of the transport, declared once: MessagePack arrays, checked for type, length and count on decoding.
+
+| message | travels under | from | to |
+|---|---|---|---|
+| `Announcement` | PUBLISH_METADATA, vrid of the version | publisher | all of a filter, or one receiver |
+| `Retained` | PUBLISH_METADATA, vrid zero | publisher | one receiver |
+| `Want` | SUBSCRIBE_DATA, vrid of the version | receiver | publisher |
+| `Ask` | SUBSCRIBE_METADATA, vrid zero | receiver | publisher |
+| `Have` | SUBSCRIBE_METADATA, vrid zero, seqnum = the number acknowledged | receiver | publisher |
+
+All name the publisher: a filter may bring a frame to nodes it was not meant for.
+"""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from psirp_stack.control.messages import Count, Id, Name
+from psirp_stack.transport.config import MAX_CONTENT_BYTES
+
+MAX_ATTRIBUTES_BYTES = 4096
+INLINE_ATTRIBUTES_BYTES = 256
+"""Longer attributes travel in segments, so that an announcement fits into every frame."""
+MAX_RANGES = 64
+MIN_SEGMENT_BYTES = 64
+"""Shorter segments would make the bookkeeping larger than the content."""
+MAX_COPIES = 3
+MAX_PAYLOAD_BYTES = 16 * 1024
+"""No message is longer: more is not even decoded."""
+
+Digest = Annotated[bytes, Meta(min_length=32, max_length=32)]
+Number = Annotated[int, Meta(ge=1, le=(1 << 62))]
+"""Of a version in its epoch: 1, 2, 3, ..."""
+Copies = Annotated[int, Meta(ge=1, le=MAX_COPIES)]
+"""How often to send each frame of an answer: more than once where several attempts were lost."""
+Range = tuple[Count, Count]
+"""First and last, both included."""
+Ranges = Annotated[tuple[Range, ...], Meta(max_length=MAX_RANGES)]
+
+
+class TransportMessageError(ValueError):
+    """Bytes that are no message of the transport."""
+
+
+class _Message(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A payload."""
+
+
+class Announcement(_Message, frozen=True, tag=1):
+    """A version: where it stands, and what is needed to put it together and to check it."""
+
+    publisher: Name
+    epoch: Count
+    number: Number
+    published_ms: Count
+    attributes: Annotated[bytes, Meta(max_length=MAX_ATTRIBUTES_BYTES)]
+    attributes_in_body: Annotated[int, Meta(ge=0, le=MAX_ATTRIBUTES_BYTES)]
+    """Bytes of attributes that come before the content in the segments, because they are too long for this frame;
+    `attributes` is their SHA-256 then."""
+    sha256: Digest
+    """Of the content."""
+    oldest: Count
+    """The oldest version that can still be had."""
+    segment_size: Annotated[int, Meta(ge=0, le=MAX_CONTENT_BYTES)]
+
+
+class Want(_Message, frozen=True, tag=2):
+    """These segments of a version are missing."""
+
+    subscriber: Name
+    boot: Count
+    publisher: Name
+    epoch: Count
+    number: Number
+    segment_size: Count
+    ranges: Ranges
+    room: Count
+    have: Count
+    progress: Count
+    """`have` and `progress` as in `Have`: an acknowledgement that got lost must not keep the publisher waiting."""
+    copies: Copies = 1
+
+
+class Have(_Message, frozen=True, tag=3):
+    """All versions up to `number` were handed up, and `progress` bytes of the next are there without a gap."""
+
+    subscriber: Name
+    boot: Count
+    publisher: Name
+    epoch: Count
+    number: Count
+    progress: Count
+    room: Count
+    """Bytes that may follow, counted from the next version's beginning."""
+    held_us: Count
+    """Microseconds that this acknowledgement was held back."""
+
+
+class Ask(_Message, frozen=True, tag=4):
+    """Send these versions, metadata and all; or, to join, say where to begin."""
+
+    subscriber: Name
+    boot: Count
+    publisher: Name
+    epoch: Count
+    """0 for one who has not heard of any."""
+    ranges: Ranges
+    room: Count
+    have: Count
+    progress: Count
+    join: bool = False
+    future_only: bool = False
+    since_id: Id | None = None
+    since_number: tuple[Count, Count] | None = None
+    """Epoch and number of the last version the subscriber has."""
+    copies: Copies = 1
+
+
+class Retained(_Message, frozen=True, tag=5):
+    """What the publisher has. Versions before `oldest` are gone."""
+
+    publisher: Name
+    subscriber: Name
+    epoch: Count
+    oldest: Count
+    newest: Count
+    """`oldest - 1` when there are none."""
+    start: Count | None
+    """For one who joins: the first version that it is going to get."""
+    known: bool = True
+    """Whether the version that the subscriber named was found."""
+
+
+TransportMessage = Announcement | Want | Have | Ask | Retained
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[TransportMessage] = msgspec.msgpack.Decoder(TransportMessage)
+
+encode = _encoder.encode
+
+
+def decode(data: bytes) -> TransportMessage:
+    """The message in these bytes; `TransportMessageError` when they hold none."""
+    if len(data) > MAX_PAYLOAD_BYTES:
+        raise TransportMessageError(f"a message has at most {MAX_PAYLOAD_BYTES} bytes, not {len(data)}")
+    try:
+        return _decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise TransportMessageError(str(error)) from None
+
+
+def valid_segment_size(segment_size: int, length: int) -> bool:
+    """Whether content of this length may be cut so. Content in one piece may be as short as it likes."""
+    return length == 0 or segment_size >= min(length, MIN_SEGMENT_BYTES)
+
+
+def segment_count(length: int, segment_size: int) -> int:
+    return -(-length // segment_size) if length else 0

@@ -1,0 +1,63 @@
+"""A receiver as the publisher sees it: what it has, how much more it takes, how to reach it, what it asked for."""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from psirp_stack.control.rtt import RoundTrip
+from psirp_stack.transport.config import TransportConfig
+
+if TYPE_CHECKING:
+    from psirp_stack.transport.stream import Stream
+
+
+@dataclass(slots=True)
+class Job:
+    """Something to send to one receiver alone: a version's metadata, some of its segments, or what is retained."""
+
+    number: int
+    metadata: int
+    """How often the metadata is still to be sent."""
+    segments: Iterator[int]
+
+
+@dataclass(slots=True)
+class Peer:
+    """One receiver of one item."""
+
+    name: str
+    stream: "Stream"
+    joined: int
+    """One above the newest version when it came: the first that is new to everybody."""
+    acked: int
+    """All versions up to this one are there."""
+    room: int
+    round_trip: RoundTrip
+    progress: int = 0
+    """Bytes of the next version that are there."""
+    confirmed: bool = False
+    """Whether it was heard at all."""
+    boot: int = 0
+    behind: bool = False
+    way: bytes | None = None
+    """The filter that its last message collected."""
+    touched: float = 0.0
+    """When it was last heard or probed."""
+    need_since: float | None = None
+    """Since when it has not moved although there is something for it."""
+    unanswered: int = 0
+    timed: int = 0
+    """The last version that gave a measurement of the round trip."""
+    repaired: int = 0
+    """The highest version of which something was sent again: says nothing about round trips."""
+    jobs: "OrderedDict[int, Job]" = field(default_factory=OrderedDict)
+    retained: "tuple[int | None, bool] | None" = None
+    """Tell it what is retained, where to begin, and whether the version that it named was found."""
+    queued: bool = False
+
+
+def new_peer(name: str, stream: "Stream", newest: int, config: TransportConfig, now: float) -> Peer:
+    """One who is to get the current version and all later ones."""
+    round_trip = RoundTrip(config.initial_timeout, config.min_timeout, config.max_timeout)
+    return Peer(name, stream, newest + 1, max(0, newest - 1), config.room_bytes, round_trip, touched=now)

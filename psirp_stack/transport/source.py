@@ -1,0 +1,191 @@
+"""One publisher of an item as a receiver sees it: where its order stands, what is missing, how to reach it."""
+
+from dataclasses import dataclass
+
+from psirp_stack.control.rtt import RoundTrip
+from psirp_stack.transport.config import TransportConfig
+from psirp_stack.transport.messages import MAX_RANGES, Announcement, Range
+from psirp_stack.transport.reassembly import Body
+from psirp_stack.wire.codec import AuthenticationHeader
+
+MAX_WAIT_FACTOR = 8
+"""A version that stays away is asked for ever more slowly, up to so many time-outs apart."""
+
+
+@dataclass(slots=True)
+class Slot:
+    """A version that was not handed up yet. Without an announcement nothing but its number is known."""
+
+    number: int
+    due: float
+    """When to ask for it, if it is not complete then."""
+    tries: int = 0
+    asked: float = 0.0
+    announcement: Announcement | None = None
+    version_id: bytes = b""
+    length: int = 0
+    authentication: AuthenticationHeader | None = None
+    body: Body | None = None
+    """None while there is no room for it."""
+    complete: bool = False
+    refusals: int = 0
+    refused: bool = False
+    """Given up: its signature does not count."""
+    attributes: bytes = b""
+    content: bytes = b""
+
+    def reset(self, due: float) -> None:
+        """Know nothing but the number again."""
+        self.announcement = self.authentication = self.body = None
+        self.version_id = self.attributes = self.content = b""
+        self.complete = False
+        self.due = due
+
+
+class Source:
+    """A publisher's order, and its gaps."""
+
+    __slots__ = (
+        "_filled",
+        "ack_due",
+        "config",
+        "delivered_at",
+        "dormant",
+        "epoch",
+        "expected",
+        "guess_due",
+        "guesses",
+        "heard",
+        "join_due",
+        "join_tries",
+        "name",
+        "newest",
+        "round_trip",
+        "slots",
+        "unacked_cost",
+        "unacked_versions",
+        "unanswered",
+        "way",
+    )
+
+    def __init__(self, name: str, config: TransportConfig, now: float) -> None:
+        self.name = name
+        self.config = config
+        self.epoch = 0
+        self.expected: int | None = None
+        """The next version to hand up; None before the publisher said where to begin."""
+        self.newest = 0
+        self.slots: dict[int, Slot] = {}
+        self.way: bytes | None = None
+        self.heard = now
+        self.dormant = False
+        self.unanswered = 0
+        self.round_trip = RoundTrip(config.initial_timeout, config.min_timeout, config.max_timeout)
+        self.join_due: float | None = None
+        self.join_tries = 0
+        self.guess_due: float | None = None
+        """When to ask for a version that is not known of: its segments came without its metadata."""
+        self.guesses = 0
+        self.ack_due: float | None = None
+        self.unacked_versions = 0
+        self.unacked_cost = 0
+        self.delivered_at = now
+        self._filled = 0
+        """Up to here every version that is not handed up has a slot."""
+
+    def begin(self, start: int, now: float) -> None:
+        """Hand up from this version on."""
+        self.expected = start
+        self.join_due = None
+        self.join_tries = 0
+        self._filled = start - 1
+        self.newest = max(self.newest, start - 1)
+        self.fill(now)
+
+    def fill(self, now: float) -> None:
+        """Give every version that is known of a slot, as far ahead as is allowed."""
+        if self.expected is None:
+            return
+        first = max(self._filled + 1, self.expected)
+        last = min(self.newest, self.expected + self.config.max_ahead - 1)
+        for number in range(first, last + 1):
+            if number not in self.slots:
+                self.slots[number] = Slot(number, now + self.config.reorder_delay)
+        self._filled = max(self._filled, last)
+
+    def slot_for(self, number: int, now: float) -> Slot | None:
+        """The slot of a version that was announced; None when it is too far ahead."""
+        base = self.expected if self.expected is not None else min(self.slots, default=number)
+        if not base - self.config.max_ahead < number < base + self.config.max_ahead:
+            return None
+        previous = self.slots.get(self.newest)
+        if number > self.newest:
+            # The version before is through: what is missing of it is lost rather than late.
+            if previous is not None and not previous.complete and not previous.tries:
+                previous.due = min(previous.due, now + self.config.reorder_delay)
+            self.newest = number
+        slot = self.slots.get(number)
+        if slot is None:
+            if len(self.slots) >= 2 * self.config.max_ahead:
+                return None
+            slot = self.slots[number] = Slot(number, now + self.tail_delay)
+        self.fill(now)
+        return slot
+
+    @property
+    def tail_delay(self) -> float:
+        """How long to wait for what should come by itself."""
+        smoothed = self.round_trip.smoothed
+        return self.config.tail_delay if smoothed is None else max(self.config.tail_delay, 1.5 * smoothed)
+
+    @property
+    def patience(self) -> float:
+        """How long to wait for an answer. Longer only when nothing at all is heard: where other frames come through, a
+        request was just unlucky."""
+        return self.round_trip.timeout * min(1 << min(max(self.unanswered - 1, 0), 8), MAX_WAIT_FACTOR)
+
+    def due_of(self, slot: Slot) -> float:
+        """When to ask for what is missing of a version."""
+        body = slot.body
+        if slot.tries and (body is None or body.next_missing <= body.asked_through or body.gap_since is None):
+            due = slot.asked + self.patience
+            return due if body is None else max(due, body.touched + self.round_trip.timeout)
+        if body is None:
+            return slot.due
+        if body.gap_since is not None:
+            return min(slot.due, body.gap_since + self.config.reorder_delay)
+        return max(slot.due, body.touched + self.tail_delay)
+
+    def was_heard(self, now: float) -> None:
+        self.heard = now
+        self.unanswered = 0
+        if self.dormant:
+            self.dormant = False
+            for slot in self.slots.values():
+                slot.tries = 0
+                slot.due = now + self.config.reorder_delay
+
+    def hurry(self, now: float) -> None:
+        """The publisher wants to know what is missing: do not wait longer than an answer takes."""
+        timeout = self.round_trip.timeout
+        for slot in self.slots.values():
+            if not slot.complete:
+                if slot.tries > 1 and slot.asked + timeout <= now:
+                    slot.tries = 0
+                if not slot.tries:
+                    slot.due = min(slot.due, now + self.config.reorder_delay)
+                    if slot.body is not None and slot.body.gap_since is None:
+                        slot.body.gap_since = now
+
+
+def ranges_of(numbers: list[int]) -> tuple[Range, ...]:
+    """Ascending numbers as ranges, no more than a message holds."""
+    ranges: list[Range] = []
+    for number in numbers:
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1] = (ranges[-1][0], number)
+        elif len(ranges) == MAX_RANGES:
+            break
+        else:
+            ranges.append((number, number))
+    return tuple(ranges)

@@ -1,0 +1,112 @@
+"""`psph keys`: files that only their owner reads, nothing overwritten, errors in one line."""
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from gateway.cli.main import main
+from psirp_stack.authentication.keys import KeyPair, key_hash
+from psirp_stack.authentication.trust import TrustStore
+
+
+def keys(folder: Path, *arguments: str) -> int:
+    return main(["keys", "--dir", str(folder), *arguments])
+
+
+def shown(capsys: pytest.CaptureFixture[str], folder: Path, name: str) -> dict[str, str]:
+    capsys.readouterr()
+    assert keys(folder, "show", name, "--json") == 0
+    found: dict[str, str] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_new_key_is_private_and_can_sign(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "keys"
+    assert keys(folder, "new", "newsroom") == 0
+    for path, mode in ((folder, 0o700), (folder / "newsroom.key", 0o600), (folder / "newsroom.pub", 0o600)):
+        assert stat.S_IMODE(path.stat().st_mode) == mode
+    description = shown(capsys, folder, "newsroom")
+    pair = KeyPair.load(folder / "newsroom.key")
+    assert description["kind"] == "own"
+    assert description["hash"] == pair.hash.hex() == key_hash(bytes.fromhex(description["public_key"])).hex()
+    assert b"PRIVATE" not in (folder / "newsroom.pub").read_bytes()
+
+
+def test_a_key_is_never_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert keys(tmp_path, "new", "a") == 0
+    before = (tmp_path / "a.key").read_bytes()
+    assert keys(tmp_path, "new", "a") == 2
+    assert "not overwritten" in capsys.readouterr().err
+    assert (tmp_path / "a.key").read_bytes() == before
+
+
+def test_trusting_a_key_lets_a_node_find_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    assert keys(theirs, "new", "alice") == 0
+    assert keys(ours, "trust", str(theirs / "alice.pub")) == 0
+    assert keys(ours, "trust", str(theirs / "alice.pub")) == 0, "the same again does no harm"
+    trust = TrustStore.load(ours / "trusted")
+    assert [key.hash.hex() for key in trust] == [shown(capsys, theirs, "alice")["hash"]]
+    assert shown(capsys, ours, "alice")["kind"] == "trusted"
+    assert keys(theirs, "new", "bob") == 0
+    assert keys(ours, "trust", str(theirs / "bob.pub"), "--name", "alice") == 2
+    assert keys(ours, "forget", "alice") == 0
+    assert keys(ours, "forget", "alice") == 2
+    assert len(TrustStore.load(ours / "trusted")) == 0
+
+
+def test_list_shows_all_keys_and_goes_on_after_a_bad_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert keys(tmp_path, "list") == 0
+    for name in ("a", "b"):
+        assert keys(tmp_path, "new", name) == 0
+    assert keys(tmp_path, "trust", str(tmp_path / "b.pub"), "--name", "c") == 0
+    capsys.readouterr()
+    assert keys(tmp_path, "list") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[::2] for line in lines] == [["own", "a"], ["own", "b"], ["trusted", "c"]]
+    (tmp_path / "a.key").chmod(0o644)
+    (tmp_path / "trusted" / "c.pub").write_bytes(b"nonsense")
+    assert keys(tmp_path, "list", "--json") == 1
+    captured = capsys.readouterr()
+    assert [json.loads(line)["name"] for line in captured.out.splitlines()] == ["b"]
+    assert "chmod 600" in captured.err
+    assert "c.pub: no public key in PEM" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("new", "../up"), "no name for a key"),
+        (("new", ""), "no name for a key"),
+        (("show", "nobody"), "no key nobody"),
+        (("trust", "/nonexistent.pub"), "cannot read"),
+    ],
+)
+def test_wrong_requests_give_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], expected: str
+) -> None:
+    assert keys(tmp_path, *arguments) == 2
+    error = capsys.readouterr().err
+    assert expected in error
+    assert error.count("\n") == 1
+
+
+def test_a_private_key_is_not_taken_for_a_public_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert keys(tmp_path, "new", "a") == 0
+    assert keys(tmp_path, "trust", str(tmp_path / "a.key"), "--name", "b") == 2
+    assert "no public key in PEM" in capsys.readouterr().err
+    huge = tmp_path / "huge.pub"
+    huge.write_bytes(bytes(100_000))
+    assert keys(tmp_path, "trust", str(huge)) == 2
+
+
+def test_the_folder_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PSPH_KEYS", str(tmp_path / "here"))
+    assert main(["keys", "new", "a"]) == 0
+    assert (tmp_path / "here" / "a.key").exists()
+    monkeypatch.delenv("PSPH_KEYS")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    assert main(["keys", "new", "a"]) == 0
+    assert (tmp_path / "config" / "psph" / "keys" / "a.key").exists()
