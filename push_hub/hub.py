@@ -150,6 +150,14 @@ class Hub:
         self._running.streams.published(topic)
         return publication
 
+    async def bring(self, topic: str, self_url: str, content: Content) -> None:
+        """Take a state of a topic that a gateway brought from another network: what is new in it goes to subscribers.
+
+        It is on disk when this returns. The same state again changes nothing. Raises `OverloadedError`, and
+        `RequestError` for content that is refused.
+        """
+        await self._running.intake.offer(topic, replace(content, brought=True), self_url)
+
     async def deny(self, topic: str, callback: str, reason: str) -> None:
         """End or refuse a subscription, and tell its callback."""
         verifier = self._running.verifier
@@ -306,8 +314,9 @@ class Hub:
         if canary is not None and topic == canary.topic:
             canary.accepted()
             return publication
-        for listener in self._listeners:
-            listener.publication_accepted(publication)
+        if not content.brought:
+            for listener in self._listeners:
+                listener.publication_accepted(publication)
         self._running.streams.published(topic)
         return publication
 

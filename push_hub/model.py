@@ -51,6 +51,8 @@ class Content:
     content_type: str
     body: bytes
     changes: bytes | None = None
+    brought: bool = False
+    """Whether a gateway brought it from another network, where it must not be sent again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,4 +94,10 @@ MIGRATIONS = [
             )""",
         ],
     ),
+    Migration(
+        "push_hub",
+        2,
+        # What a gateway brought from another network: it must never be sent back there.
+        ["ALTER TABLE publications ADD COLUMN brought INTEGER NOT NULL DEFAULT 0"],
+    ),
 ]

@@ -112,6 +112,10 @@ class Delivery:
         """A topic's publications after one the reader knows, oldest first."""
         return self._log.since(topic, after_id, limit)
 
+    def own_after(self, after_id: int, limit: int = 100) -> list[Publication]:
+        """What was accepted here after a publication that the reader knows, of all topics, oldest first."""
+        return self._log.own_after(after_id, limit)
+
     def latest(self, topic: str, limit: int = 1) -> list[Publication]:
         """A topic's newest publications, newest first."""
         return self._log.latest(topic, limit)

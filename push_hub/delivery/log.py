@@ -67,9 +67,9 @@ class PublicationLog:
 
         def work(tx: Transaction) -> int:
             rows = tx.execute(
-                "INSERT INTO publications (topic, self_url, content_type, body, changes, accepted_at) "
-                "VALUES (?, ?, ?, ?, ?, ?) RETURNING id",
-                (topic, self_url, content.content_type, content.body, content.changes, now),
+                "INSERT INTO publications (topic, self_url, content_type, body, changes, accepted_at, brought) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id",
+                (topic, self_url, content.content_type, content.body, content.changes, now, content.brought),
             )
             tx.execute("INSERT INTO fanouts VALUES (?, 0)", (rows[0][0],))
             return int(rows[0][0])
@@ -85,6 +85,14 @@ class PublicationLog:
         rows = self._database.read(
             f"SELECT {PUBLICATION_COLUMNS} FROM publications WHERE topic = ? AND id > ? ORDER BY id LIMIT ?",  # noqa: S608
             (topic, after_id, limit),
+        )
+        return [_publication(row) for row in rows]
+
+    def own_after(self, after_id: int, limit: int) -> list[Publication]:
+        """Publications of all topics that were accepted here, not brought by a gateway, in the order of their ids."""
+        rows = self._database.read(
+            f"SELECT {PUBLICATION_COLUMNS} FROM publications WHERE id > ? AND NOT brought ORDER BY id LIMIT ?",  # noqa: S608
+            (after_id, limit),
         )
         return [_publication(row) for row in rows]
 
