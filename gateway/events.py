@@ -1,0 +1,55 @@
+"""What happened in the gateway, for whoever listens: small values, named in the past tense."""
+
+from dataclasses import dataclass
+
+from identifiers import Identifier, ItemId
+
+
+@dataclass(frozen=True, slots=True)
+class CrossingPublished:
+    """A publication of this domain is in the network."""
+
+    kind: str
+    name: str
+    item: ItemId
+    version: Identifier
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class CrossingDelivered:
+    """A publication from the network was taken by an adapter."""
+
+    adapter: str
+    name: str
+    version: Identifier | None
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryRefused:
+    """An adapter did not take a publication; the reason says whether that is the end of it."""
+
+    adapter: str
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishFailed:
+    """The network did not take a publication of this domain."""
+
+    name: str
+    reason: str
+    lasting: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ItemSubscribed:
+    """The network was asked for an item, or let go."""
+
+    item: ItemId
+    wanted: bool
+
+
+GatewayEvent = CrossingPublished | CrossingDelivered | DeliveryRefused | PublishFailed | ItemSubscribed

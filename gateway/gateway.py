@@ -1,0 +1,119 @@
+"""The appliance: a hub, a PSIRP node, and the control function between them, put together.
+
+gateway = Gateway(GatewayConfig(hub=HubConfig(...), node=NodeFile(...), data=Path("var/gateway")))
+await gateway.start()
+...
+await gateway.stop()
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gateway.adapters.push import PushAdapter
+from gateway.control import Control, ControlConfig
+from gateway.events import GatewayEvent
+from gateway.network import PsirpNetwork
+from gateway.store import MIGRATIONS, ControlStore
+from identifiers import DEFAULT_NAMING, Naming
+from psirp_stack.node.api import Client
+from psirp_stack.node.config import NodeFile
+from psirp_stack.node.shell import RunningNode
+from push_hub.hub import Hub, HubConfig
+from storage import Database
+
+DATABASE_NAME = "gateway.sqlite"
+SOCKET_NAME = "node.sock"
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayConfig:
+    """Everything a gateway is made of. With `attach`, its node is one that runs already; otherwise it runs its own."""
+
+    data: Path
+    hub: HubConfig
+    node: NodeFile | None = None
+    attach: Path | None = None
+    naming: Naming = DEFAULT_NAMING
+    control: ControlConfig = field(default_factory=ControlConfig)
+
+
+class Gateway:
+    def __init__(
+        self,
+        config: GatewayConfig,
+        *,
+        observer: Callable[[object], None] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.config = config
+        self.hub = Hub(config.hub, observer=observer, clock=clock)
+        self._observer: Callable[[GatewayEvent], None] | None = observer
+        self._clock = clock
+        self._parts: _Parts | None = None
+        self.node: RunningNode | None = None
+
+    @property
+    def control(self) -> Control:
+        return self._running.control
+
+    @property
+    def network(self) -> PsirpNetwork:
+        return self._running.network
+
+    @property
+    def push(self) -> PushAdapter:
+        return self._running.push
+
+    async def start(self) -> None:
+        """Start from the network upwards, so that nothing arrives before somebody can take it."""
+        config = self.config
+        config.data.mkdir(parents=True, exist_ok=True)
+        socket = config.attach
+        if socket is None:
+            if config.node is None:
+                raise ValueError("a gateway needs a node of its own, or one to attach to")
+            self.node = await RunningNode.start(config.node, config.data)
+            socket = config.data / SOCKET_NAME
+            await self.node.listen(socket)
+        client = await Client.attach(socket, application="gateway")
+        database = Database.open(config.data / DATABASE_NAME, MIGRATIONS)
+        store = ControlStore(database)
+        network = PsirpNetwork(client)
+        control = Control(store, network, self._clock, config.control, self._observer)
+        push = PushAdapter(self.hub, config.naming, control, store, self._observer)
+        control.add(push)
+        self._parts = _Parts(client, database, store, network, control, push)
+        await self.hub.start()
+        await push.start()
+        await control.start()
+
+    async def stop(self) -> None:
+        """Take nothing new, write down what is known, let go of the network last."""
+        parts, self._parts = self._parts, None
+        if parts is not None:
+            await parts.push.stop()
+            await parts.control.stop()
+            await self.hub.stop()
+            await parts.client.close()
+            parts.database.close()
+        if self.node is not None:
+            await self.node.close()
+            self.node = None
+
+    @property
+    def _running(self) -> "_Parts":
+        if self._parts is None:
+            raise RuntimeError("the gateway is not running")
+        return self._parts
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    client: Client
+    database: Database
+    store: ControlStore
+    network: PsirpNetwork
+    control: Control
+    push: PushAdapter

@@ -1,0 +1,88 @@
+"""The values that the parts of a gateway hand to each other. No behaviour, no I/O.
+
+Times are wall-clock seconds since the epoch; whoever reads the clock passes them in.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from identifiers import Identifier, ItemId
+
+FOREVER = 1e12
+"""An end of a subscription that is withdrawn, not waited for."""
+
+
+class RefusedError(Exception):
+    """Something that the gateway will not do; the text is for whoever asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """Who wants what, where it is to go, and until when. (adapter, who, what) is its key."""
+
+    adapter: str
+    who: str
+    what: str
+    """The name as the adapter's protocol writes it."""
+    where: str
+    """Where to deliver: for the adapter to understand."""
+    item: ItemId
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """A publication on its way between domains."""
+
+    kind: str
+    """The adapter that made it."""
+    name: str
+    content_type: str
+    body: bytes
+    self_url: str = ""
+    version: Identifier | None = None
+    """Set when it comes from the network."""
+    published_ms: int = 0
+
+
+class Adapter(Protocol):
+    """A protocol behind the control function."""
+
+    @property
+    def name(self) -> str:
+        """Short and unique; part of stored subscriptions."""
+
+    def item_of(self, what: str) -> ItemId:
+        """The ids of a name of this protocol; `RefusedError` for what is none."""
+
+    async def deliver(self, crossing: Crossing, subscriptions: Sequence[Subscription]) -> None:
+        """Hand a publication to these subscribers. What must not be lost is on disk when this returns; raising
+        means «bring it again»."""
+
+
+Listener = Callable[[Crossing], Awaitable[None]]
+
+
+class Network(Protocol):
+    """The information-centric network, as far as the control function needs it."""
+
+    async def publish(self, item: ItemId, crossing: Crossing) -> Identifier:
+        """A new version of an item; durable when this returns. Raises `NetworkError`."""
+
+    async def advertise(self, item: ItemId) -> None: ...
+
+    async def withdraw(self, item: ItemId) -> None: ...
+
+    async def subscribe(self, item: ItemId, listener: Listener, since: Identifier | None) -> None:
+        """Have every version after `since` (or from the current one on) brought, in order, one at a time."""
+
+    async def unsubscribe(self, item: ItemId) -> None: ...
+
+
+class NetworkError(Exception):
+    """The network did not do it. `lasting`: it will not do it later either."""
+
+    def __init__(self, reason: str, *, lasting: bool = False) -> None:
+        super().__init__(reason)
+        self.lasting = lasting
