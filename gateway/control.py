@@ -1,8 +1,9 @@
 """The control function: who wants what, whatever protocol they speak, and what the network must bring for them.
 
-An adapter subscribes and publishes here by name; the network is asked once for each item, however many want it, and let
-go with the last. A publication that arrives is handed to every adapter that has somebody for it, and only when all have
-taken it is it remembered as taken: a gateway that was killed or away asks for everything after that.
+An adapter subscribes and publishes here by name; the network is asked once for each item, however many want it, and
+let go with the last. A publication that arrives is on disk before anything else is done with it, then handed to every
+adapter that has somebody for it. A gateway that was killed or away first hands out what it had, then asks for all that
+followed.
 """
 
 import asyncio
@@ -124,6 +125,9 @@ class Control:
             wanted = bool(self._store.live(item, self._clock()))
             if wanted and item not in self._wanted:
                 self._wanted.add(item)
+                left = self._store.waiting(item)
+                if left is not None:
+                    await self._hand_out(item, left)
                 try:
                     await self._network.subscribe(item, partial(self._arrived, item), self._store.taken(item))
                 except NetworkError:
@@ -141,6 +145,13 @@ class Control:
             self._locks.pop(item, None)
 
     async def _arrived(self, item: ItemId, crossing: Crossing) -> None:
+        if crossing.version is None:
+            raise ValueError("what the network brings has a version")
+        work = partial(ControlStore.receive, item, crossing.version, crossing)
+        await asyncio.wrap_future(self._store.database.write(work))
+        await self._hand_out(item, crossing)
+
+    async def _hand_out(self, item: ItemId, crossing: Crossing) -> None:
         """Hand a version to everybody; tries again until all have taken it or it is refused for good."""
         origin = None if crossing.version is None else self._own.get(crossing.version)
         by_adapter: dict[str, list[Subscription]] = {}
@@ -151,8 +162,8 @@ class Control:
             if adapter is not None and name != origin:
                 await self._deliver(adapter, crossing, subscriptions)
         if crossing.version is not None:
-            work = partial(ControlStore.took, item, crossing.version)
-            await asyncio.wrap_future(self._store.database.write(work))
+            # Not waited for: who is handed the same version again recognises it.
+            self._store.database.write(partial(ControlStore.delivered, item, crossing.version))
 
     async def _deliver(self, adapter: Adapter, crossing: Crossing, subscriptions: list[Subscription]) -> None:
         wait = self.config.retry_base
