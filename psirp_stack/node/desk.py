@@ -63,8 +63,10 @@ class DeskConfig:
     max_items_per_application: int = 100_000
     max_held_publications: int = 1024
     """Publications of one item that wait for room or for the rendezvous."""
+    remote_room: int = 1024 * 1024
+    """Bytes of one item from the network that applications of this node may hold without having handled them."""
     local_room: int = 4 * 1024 * 1024
-    """Bytes of one item that applications of this node may hold without having handled them."""
+    """The same of what is published on this node."""
     stuck_after: float = 30.0
     """Seconds after which others no longer wait for an application that handles nothing."""
     linger: float = 10.0
@@ -217,7 +219,7 @@ class Desk:
             event.published_ms,
             event.attributes,
             event.content,
-            event.signer,
+            event.signer if self._signatures.verifies else None,
         )
         self._hand_out(event.item, publication, event.cost, now, remote=True)
 
@@ -389,6 +391,7 @@ class Desk:
         if not holders:
             self._signatures.subscribed(item)
             self._receiver.subscribe(item, now, since=request.since, future_only=request.future_only)
+            self._receiver.set_room(item, self.config.remote_room, now)
         shared = bool(holders)
         if application not in holders:
             holders.append(application)
