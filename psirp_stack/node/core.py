@@ -53,8 +53,9 @@ from psirp_stack.control.tag_source import TagSource
 from psirp_stack.forwarder import Forwarder
 from psirp_stack.forwarding_model import BROADCAST_FID, LinkNumber
 from psirp_stack.graph import Graph
+from psirp_stack.node.applications import Application, DeskConfig
 from psirp_stack.node.attachment import Asked, Consumed, Told
-from psirp_stack.node.desk import Application, Desk, DeskConfig
+from psirp_stack.node.desk import Desk
 from psirp_stack.node.signatures import NodeSignatures
 from psirp_stack.node.status import describe
 from psirp_stack.node.wishes import WishConfig, Wishes
@@ -199,7 +200,6 @@ class Node:
         )
         self.wishes = Wishes(settings.boot, self._sign, settings.wishes)
         self.desk = Desk(
-            settings.name,
             self.wishes,
             self.sender,
             self.receiver,

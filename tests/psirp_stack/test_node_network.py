@@ -12,9 +12,9 @@ from psirp_stack.emulation.simulation import SimulatedNetwork
 from psirp_stack.forwarding_model import FILTER_BITS, Tags
 from psirp_stack.graph import Graph
 from psirp_stack.links.impairment import Impairment
+from psirp_stack.node.applications import DeskConfig
 from psirp_stack.node.attachment import Done, Why
 from psirp_stack.node.core import NodeSettings
-from psirp_stack.node.desk import DeskConfig
 from psirp_stack.rendezvous import RendezvousConfig
 from tests.psirp_stack.simulated import Networks, Orders, item, line, ring, scope, served, star
 
