@@ -281,6 +281,8 @@ class StartPublish(_Value, frozen=True, tag=32):
     rid: Id
     generation: Count
     filters: Annotated[tuple[FilterGrant, ...], Meta(max_length=MAX_FILTERS)]
+    every_packet_signed: bool = False
+    """The scope's policy demands it."""
 
 
 class StopPublish(_Value, frozen=True, tag=33):

@@ -22,9 +22,9 @@ from psirp_stack.links.clock import VirtualClock
 from psirp_stack.links.impairment import ImpairedLink, Impairment
 from psirp_stack.links.in_process import InProcessLink, pair
 from psirp_stack.node import attachment
+from psirp_stack.node.applications import Application
 from psirp_stack.node.attachment import Asked, Consumed, Done, Publication, ScopeChanged, Skipped, Told, Why
 from psirp_stack.node.core import Node, NodeSettings
-from psirp_stack.node.desk import Application
 from psirp_stack.node.signatures import NodeSignatures
 from psirp_stack.rendezvous import Rendezvous, RendezvousConfig
 from psirp_stack.transport.versions import in_memory
@@ -207,6 +207,7 @@ class SimulatedNetwork:
         self._tap = tap
         self._boots = 0
         self._cables: dict[frozenset[str], _Cable] = {}
+        self._lines: list[ImpairedLink] = []
         self._stores: dict[str, Rendezvous] = {}
         self._woken: dict[str, float] = {}
         for tail, head in graph.links:
@@ -289,6 +290,10 @@ class SimulatedNetwork:
         cable = self._cables[frozenset((sender, receiver))]
         return cable.carriers[cable.ends.index(sender)]
 
+    def frames_sent_and_lost(self) -> tuple[int, int]:
+        """Frames that reached the other end of a link, and those that a link lost on purpose."""
+        return sum(line.counters.sent for line in self._lines), sum(line.impaired.lost for line in self._lines)
+
     def wake(self, name: str) -> None:
         """Have the clock call a node when it next has something to do."""
         node = self.nodes.get(name)
@@ -313,6 +318,7 @@ class SimulatedNetwork:
             number = self._number(name, other)
             node = self.nodes[name]
             link = ImpairedLink(carrier, self.impairment, self.clock, self._rng.getrandbits(32))
+            self._lines.append(link)
             carrier.on_receive(partial(self._received, name, node, number))
             send = link.send if self._tap is None else partial(self._send_tapped, name, other, link)
             node.add_link(number, send, self._mtu, self.clock.now())

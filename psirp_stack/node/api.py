@@ -124,6 +124,8 @@ class _Shared:
     listeners: list[Subscription] = field(default_factory=list)
     latest: Publication | None = None
     serving: ServingChanged | None = None
+    asked: "asyncio.Future[Told] | None" = None
+    """The node's answer to the subscription."""
 
 
 class Client:
@@ -237,32 +239,43 @@ class Client:
         """
         item = ItemId(sid, rid)
         shared = self._items.get(item)
+        if shared is None:
+            shared = self._items[item] = _Shared(None if since is None else bytes(since), future_only)
+            shared.asked = asyncio.ensure_future(self._ask(self._subscribe_request(item, shared)))
+            shared.asked.add_done_callback(_noticed)
         subscription = Subscription(item, listener, self)
-        if shared is not None:
-            shared.listeners.append(subscription)
-            if shared.latest is not None and not future_only:
-                subscription.offer(_Parcel(shared.latest, 0))
-            return subscription
-        named = None if since is None else bytes(since)
-        shared = self._items[item] = _Shared(named, future_only, [subscription])
+        shared.listeners.append(subscription)
+        if shared.latest is not None and not future_only:
+            subscription.offer(_Parcel(shared.latest, 0))
         try:
-            _done(await self._ask(self._subscribe_request(item, shared)))
+            if shared.asked is not None:
+                # The request is shared as well: that one of those who wait gives up does not end it for the others.
+                _done(await asyncio.shield(shared.asked))
+        except PsirpError:
+            await self._drop(shared, subscription)
+            raise
         except BaseException:
-            self._items.pop(item, None)
-            await subscription.stop()
+            if await self._drop(shared, subscription):
+                self._send(attachment.Unsubscribe(self._number(), bytes(sid), bytes(rid)))
             raise
         return subscription
 
     async def unsubscribe(self, subscription: Subscription) -> None:
-        shared = self._items.get(subscription.item)
-        if shared is None or subscription not in shared.listeners:
-            return
-        shared.listeners.remove(subscription)
-        await subscription.stop()
-        if not shared.listeners:
-            del self._items[subscription.item]
-            item = subscription.item
+        item = subscription.item
+        shared = self._items.get(item)
+        if shared is not None and await self._drop(shared, subscription):
             _done(await self._ask(attachment.Unsubscribe(self._number(), bytes(item.sid), bytes(item.rid))))
+
+    async def _drop(self, shared: _Shared, subscription: Subscription) -> bool:
+        """Forget a listener; whether it was the item's last."""
+        if subscription not in shared.listeners:
+            return False
+        shared.listeners.remove(subscription)
+        last = not shared.listeners and self._items.get(subscription.item) is shared
+        if last:
+            del self._items[subscription.item]
+        await subscription.stop()
+        return last
 
     async def subscribe_sync(self, sid: Identifier, rid: Identifier, timeout: float) -> Publication:  # noqa: ASYNC109  (the API's own)
         """Wait for one publication of the item: the current version, or the first one that comes."""
@@ -490,6 +503,12 @@ def _item(sid: bytes, rid: bytes) -> ItemId:
 
 def _item_of(request: Asked) -> tuple[bytes, bytes] | None:
     return (request.sid, request.rid) if isinstance(request, attachment.Subscribe) else None
+
+
+def _noticed(asked: "asyncio.Future[Told]") -> None:
+    """Whoever waited for it may have gone; an error is then nobody's."""
+    if not asked.cancelled():
+        asked.exception()
 
 
 def _done(told: Told) -> Done:

@@ -53,8 +53,9 @@ from psirp_stack.control.tag_source import TagSource
 from psirp_stack.forwarder import Forwarder
 from psirp_stack.forwarding_model import BROADCAST_FID, LinkNumber
 from psirp_stack.graph import Graph
+from psirp_stack.node.applications import Application, DeskConfig
 from psirp_stack.node.attachment import Asked, Consumed, Told
-from psirp_stack.node.desk import Application, Desk, DeskConfig
+from psirp_stack.node.desk import Desk
 from psirp_stack.node.signatures import NodeSignatures
 from psirp_stack.node.status import describe
 from psirp_stack.node.wishes import WishConfig, Wishes
@@ -66,7 +67,7 @@ from psirp_stack.transport.hooks import WallClock
 from psirp_stack.transport.receiver import Receiver
 from psirp_stack.transport.sender import Sender
 from psirp_stack.transport.versions import VersionsFor
-from psirp_stack.wire.numbers import NEXT_OFFSET, HeaderType
+from psirp_stack.wire.numbers import FORWARDING_BYTES, ID_BYTES, NEXT_OFFSET, SID_OFFSET, HeaderType
 
 Result = TypeVar("Result")
 
@@ -75,6 +76,11 @@ MAX_TURNS = 10_000
 FRAMES_A_TURN = 256
 """Transport frames sent in one round, so that control messages are not held up by a large publication."""
 
+MAX_EARLY_FRAMES = 1024
+"""Frames that wait until their scope's policy is known. More are dropped, as if lost on the way, and repaired."""
+
+_ITEM = slice(FORWARDING_BYTES + SID_OFFSET, FORWARDING_BYTES + SID_OFFSET + 2 * ID_BYTES)
+"""Sid and Rid in a frame whose second header is a rendezvous header."""
 _TO_SENDER = frozenset({int(HeaderType.SUBSCRIBE_DATA), int(HeaderType.SUBSCRIBE_METADATA)})
 _TO_RECEIVER = frozenset({int(HeaderType.PUBLISH_DATA), int(HeaderType.PUBLISH_METADATA)})
 
@@ -111,6 +117,7 @@ class NodeDrop(StrEnum):
     NOT_A_MESSAGE = "no message of the control plane"
     WRONG_FUNCTION = "a message for a role that this node does not have"
     NO_ROOM = "too much waits for the other side"
+    EARLY = "the scope's policy is not known yet, and too much waits for it"
 
 
 @dataclass(slots=True)
@@ -152,6 +159,7 @@ class Node:
         self._in_turn = False
         self._arrival: LinkNumber | None = None
         self._delivered: deque[tuple[LinkNumber | None, bytes]] = deque()
+        self._early: list[bytes] = []
         self._tickets: dict[int, int] = {}
         """Number of the request to the rendezvous, by the courier's ticket."""
         self._planned: dict[int, Output] = {}
@@ -202,7 +210,6 @@ class Node:
         )
         self.wishes = Wishes(settings.boot, self._sign, settings.wishes)
         self.desk = Desk(
-            settings.name,
             self.wishes,
             self.sender,
             self.receiver,
@@ -335,7 +342,7 @@ class Node:
             if is_control(frame):
                 self._take_control(arrival, frame, now)
             elif frame[NEXT_OFFSET] in _TO_RECEIVER:
-                self.receiver.receive(frame, now)
+                self._take_publication(frame, now)
             elif frame[NEXT_OFFSET] in _TO_SENDER:
                 self.sender.receive(frame, now)
             else:
@@ -355,6 +362,20 @@ class Node:
                 self.drops[NodeDrop.WRONG_FUNCTION] += 1
         else:
             self.courier.receive(control.payload, now)
+
+    def _take_publication(self, frame: bytes, now: float) -> None:
+        """A frame of an item counts under its scope's policy; until that is known it waits."""
+        if not self.signatures.awaits_policy(frame[_ITEM]):
+            self.receiver.receive(frame, now)
+        elif len(self._early) < MAX_EARLY_FRAMES:
+            self._early.append(frame)
+        else:
+            self.drops[NodeDrop.EARLY] += 1
+
+    def _take_early(self, now: float) -> None:
+        early, self._early = self._early, []
+        for frame in early:
+            self._take_publication(frame, now)
 
     # Link state.
 
@@ -529,7 +550,10 @@ class Node:
             case ScopePublished() | ScopeUnpublished():
                 self.desk.scope_changed(message)
             case StartPublish():
-                self.sender.grant(_item(message.sid, message.rid), message.generation, message.filters, now)
+                item = _item(message.sid, message.rid)
+                signed = message.every_packet_signed and self.signatures.signs
+                self.sender.set_packet_signer(item, self.signatures.sign_packet if signed else None)
+                self.sender.grant(item, message.generation, message.filters, now)
             case StopPublish():
                 self.sender.revoke(_item(message.sid, message.rid), message.generation, now)
             case Served():
@@ -538,6 +562,7 @@ class Node:
                 publisher = None if message.publisher == self.name else message.publisher
                 self.receiver.served(_item(message.sid, message.rid), publisher, message.policy, now)
                 self.desk.served(message)
+                self._take_early(now)
             case _:
                 self.drops[NodeDrop.WRONG_FUNCTION] += 1
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from psirp_stack.control.codes import Code
+from psirp_stack.node.applications import Application
 from psirp_stack.node.attachment import (
     PROTOCOL_VERSION,
     Asked,
@@ -25,7 +26,6 @@ from psirp_stack.node.attachment import (
     framed,
     read_request,
 )
-from psirp_stack.node.desk import Application
 
 SOCKET_MODE = 0o660
 MAX_UNSENT_BYTES = 64 * 1024 * 1024

@@ -24,10 +24,10 @@ from psirp_stack.links.ethernet import EthernetLink
 from psirp_stack.links.impairment import ImpairedLink, Impairment
 from psirp_stack.links.interface import DEFAULT_BATCH, Link
 from psirp_stack.links.udp import DEFAULT_MTU, UdpAddress, UdpLink, bound_socket
+from psirp_stack.node.applications import Application
 from psirp_stack.node.attachment import Asked, Consumed, Told
 from psirp_stack.node.config import LinkFile, NodeConfigError, NodeFile, NodeRole, read_secret
 from psirp_stack.node.core import Node, NodeSettings
-from psirp_stack.node.desk import Application
 from psirp_stack.node.server import AttachmentServer
 from psirp_stack.node.signatures import NodeSignatures
 from psirp_stack.node.wishes import WishConfig

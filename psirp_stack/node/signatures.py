@@ -42,23 +42,36 @@ class NodeSignatures:
         self._require = require_signatures
         self._policies: dict[ItemId, ScopePolicy] = {}
         self._subscriptions: dict[ItemId, int] = {}
+        self._awaited: set[bytes] = set()
         self._lives = count(1)
 
     @property
     def signs(self) -> bool:
         return self._signer is not None
 
+    @property
+    def verifies(self) -> bool:
+        """Whether this node knows keys; without them, who signed a publication is what somebody says."""
+        return self._verifier is not None
+
+    def awaits_policy(self, item: bytes) -> bool:
+        """Whether an item (Sid and Rid) is subscribed to and its scope's policy was not heard yet."""
+        return item in self._awaited
+
     def subscribed(self, item: ItemId) -> None:
         """A subscription begins: versions may come again that an earlier one has had."""
         self._subscriptions[item] = next(self._lives)
+        self._awaited.add(bytes(item))
 
     def unsubscribed(self, item: ItemId) -> None:
         self._subscriptions.pop(item, None)
         self._policies.pop(item, None)
+        self._awaited.discard(bytes(item))
 
     def served(self, item: ItemId, policy: ScopePolicy) -> None:
         if item in self._subscriptions:
             self._policies[item] = policy
+            self._awaited.discard(bytes(item))
 
     def sign_request(self, request: RendezvousRequest | Declaration, now_ms: int) -> Credential | None:
         if self._signer is None or not isinstance(request, _SIGNED_REQUESTS):

@@ -73,6 +73,8 @@ class _Item:
     branches: dict[str, Branch] = field(default_factory=dict)
     started: dict[str, tuple[FilterGrant, ...] | None] = field(default_factory=dict)
     """By publisher that was told to publish; None when it is not known what it heard last."""
+    packets_signed: bool = False
+    """What those who were told to publish were told of signing."""
     served: dict[str, _Serving] = field(default_factory=dict)
     answered: tuple[int, tuple[tuple[str, int], ...]] | None = None
     """Generation and unserved subscribers, as told to the rendezvous."""
@@ -135,6 +137,9 @@ class TopologyManager:
         elif source == item.source and match.generation < item.match.generation:
             self.drops[TopologyDrop.OLD] += 1
             return
+        for left in set(item.match.subscribers).difference(match.subscribers):
+            # Also when it is back in a later match before this one was planned: it has begun anew.
+            item.served.pop(left, None)
         before, after = set(item.match.publishers), set(match.publishers)
         for publisher in after:
             self._by_publisher.setdefault(publisher, set()).add(key)
@@ -306,6 +311,10 @@ class TopologyManager:
 
     def _tell_publishers(self, key: ItemId, item: _Item) -> None:
         match = item.match
+        signed = match.policy.every_packet_signed
+        if signed is not item.packets_signed:
+            item.packets_signed = signed
+            item.started = dict.fromkeys(item.started)  # all of them must hear of it
         wanted = {
             publisher: branch.grants
             for publisher, branch in item.branches.items()
@@ -314,7 +323,7 @@ class TopologyManager:
         for publisher, grants in wanted.items():
             if item.started.get(publisher) != grants and self._can_tell(publisher, key):
                 item.started[publisher] = grants
-                self._send(publisher, StartPublish(match.sid, match.rid, item.generation, grants))
+                self._send(publisher, StartPublish(match.sid, match.rid, item.generation, grants, signed))
         for publisher in [name for name in item.started if name not in wanted]:
             if self._can_tell(publisher, key):
                 del item.started[publisher]

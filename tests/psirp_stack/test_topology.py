@@ -109,7 +109,8 @@ class Network:
             if isinstance(message, StartPublish):
                 assert len(message.filters) <= MAX_FILTERS
                 before = self.started.get((name, message.rid))
-                assert before is None or before.filters != message.filters, "a needless start"
+                told = None if before is None else (before.filters, before.every_packet_signed)
+                assert told != (message.filters, message.every_packet_signed), "a needless start"
                 self.started[name, message.rid] = message
             elif isinstance(message, StopPublish):
                 self.started.pop((name, message.rid), None)
@@ -244,7 +245,13 @@ def test_nothing_is_said_again_when_nothing_changed_for_somebody() -> None:
     assert kinds(net.match("1.1", "3.3 0.3", 2)) == [("0.0", "MatchServed")]
     assert net.graph_changed() == []
     said = net.match("1.1", "3.3 0.3", 3, policy=ScopePolicy(every_packet_signed=True))
-    assert kinds(said) == [("0.0", "MatchServed"), ("0.3", "Served"), ("3.3", "Served")]
+    assert kinds(said) == [
+        ("0.0", "MatchServed"),
+        ("0.3", "Served"),
+        ("1.1", "StartPublish"),  # its frames change
+        ("3.3", "Served"),
+    ]
+    assert net.started["1.1", RID].every_packet_signed
 
 
 def test_a_dead_link_moves_only_what_used_it_and_its_return_moves_it_back() -> None:
