@@ -32,7 +32,7 @@ from push_hub.delivery.events import (
     SubscriptionGone,
 )
 from push_hub.delivery.log import REMOVED_AT_ONCE, OwedDelivery, PublicationLog, StoredDeadLetter
-from push_hub.delivery.queue import Batch, DeliveryQueue, Job, Key, QueueCounts, Walk
+from push_hub.delivery.queue import WAITING_FOR_ROOM, Batch, DeliveryQueue, Job, Key, QueueCounts, Walk
 from push_hub.delivery.signing import Parcel
 from push_hub.model import Content, Publication, SubscriberSource, Subscription
 from push_hub.outbound.client import OutboundClient
@@ -169,6 +169,8 @@ class Delivery:
     async def start(self) -> None:
         """Take up every unfinished fan-out at its saved position, and everything that is owed."""
         self._loop = asyncio.get_running_loop()
+        with suppress(StorageError):  # a full disk must not keep the hub down; the rows come due by themselves
+            await asyncio.wrap_future(self._log.release_claims(self._clock()))
         self._queue.restore_pending(self._log.owed_keys())
         for fanout in self._log.unfinished():
             self._queue.add_walk(fanout.publication, fanout.topic, fanout.position)
@@ -334,7 +336,7 @@ class Delivery:
         if subscription is None or parcel is None:
             self._queue.drop_row(key)
         elif not self._queue.add_retry(subscription, parcel, attempts):
-            self._queue.put_off(key, attempts, now + 1.0, "waiting for room at its host")
+            self._queue.put_off(key, attempts, now + 1.0, WAITING_FOR_ROOM)
 
     def _parcel(self, publication: int) -> Parcel | None:
         parcel = self._parcels.get(publication)
@@ -407,7 +409,12 @@ class Delivery:
                 return
             self._timer.cancel()
         self._timer_at = at
-        self._timer = self._loop.call_at(at, self._schedule)
+        self._timer = self._loop.call_at(at, self._wake_up)
+
+    def _wake_up(self) -> None:
+        # Forgotten first: uvloop fires up to a millisecond early, and then `_arm` would take it for still set.
+        self._timer = None
+        self._schedule()
 
     def _trim(self) -> None:
         if self._loop is None or not self._running:

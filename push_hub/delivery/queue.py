@@ -27,6 +27,9 @@ Key = tuple[int, int]
 FAR = 1e15  # behind an earlier publication: not due until that one is settled
 PARKED_NET = 60.0
 CLAIM_MARGIN = 5.0
+# Reasons of rows that this process works on itself; after a restart nobody does.
+CLAIMED = "no answer yet"
+WAITING_FOR_ROOM = "waiting for room at its host"
 
 
 class JobState(Enum):
@@ -491,11 +494,11 @@ class DeliveryQueue:
                 self.active.add(job.key)
                 self.batch.idle.append(job.key)
                 self.park(job.key, job.subscription.callback)
-                self._write_down(job, job.attempts, now + PARKED_NET, "waiting for room at its host")
+                self._write_down(job, job.attempts, now + PARKED_NET, WAITING_FOR_ROOM)
                 continue
             page.detached += 1
             claim = now + self._limits.timeout + CLAIM_MARGIN
-            self._write_down(job, job.attempts, claim, "no answer yet")
+            self._write_down(job, job.attempts, claim, CLAIMED)
             job.page = None
             job.stored = True
             self.active.add(job.key)

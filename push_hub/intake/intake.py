@@ -38,8 +38,9 @@ from push_hub.intake.schedule import Seen, max_age, plan_poll, retry_after, retr
 from push_hub.intake.source import Fetched, FetchFailedError, fetch_document
 from push_hub.intake.store import IntakeStore, Source, Update
 from push_hub.model import Content
+from push_hub.ports import OverloadedError as SinkOverloadedError
 from push_hub.xmlguard import UnsafeXmlError
-from storage import Database, DatabaseBusyError
+from storage import Database, DatabaseBusyError, StorageError
 
 DEFAULT_TYPE = "application/octet-stream"
 
@@ -201,6 +202,8 @@ class Intake:
             retry_at = await self._one_fetch(topic)
         except Exception as error:  # a full disk, a closed sink: the ping's row is still there
             retry_at = self._next_try(topic)
+            if retry_at is None and isinstance(error, StorageError | SinkOverloadedError):
+                retry_at = self._clock() + self._delay(topic)  # our own trouble is no reason to give up on a ping
             self._observe(FetchFailed(topic, reason_of(error), retry_at))
         finally:
             again = self._queue.finished(topic)
@@ -328,7 +331,11 @@ class Intake:
         attempts = self._attempts[topic] = self._attempts.get(topic, 0) + 1
         if attempts >= self._config.max_attempts:
             return None
-        return self._clock() + retry_delay(attempts, self._config.retry_base, self._config.retry_cap, self._jitter)
+        return self._clock() + self._delay(topic)
+
+    def _delay(self, topic: str) -> float:
+        attempts = self._attempts[topic]
+        return retry_delay(attempts, self._config.retry_base, self._config.retry_cap, self._jitter)
 
     async def _poll(self) -> None:
         """Ask for the topics whose time has come, as far as there is room for them."""

@@ -228,7 +228,12 @@ class OutboundClient:
             self._timer = None
         if self._exchanges:
             self._timer_at = now + delay
-            self._timer = self._loop.call_at(self._timer_at, self._turn)
+            self._timer = self._loop.call_at(self._timer_at, self._wake_up)
+
+    def _wake_up(self) -> None:
+        # Forgotten first: uvloop fires up to a millisecond early, and then `_arm` would take it for still set.
+        self._timer = None
+        self._turn()
 
     def _watch(self, descriptor: int, _purpose: int) -> int:
         """libcurl has a new socket. The kernel takes it out of the set when libcurl closes it."""
