@@ -28,11 +28,15 @@ class HubProcess:
     @classmethod
     async def start(cls, data: Path, options: Sequence[str] = ()) -> "HubProcess":
         """`data` is made if needed; beside the store it holds the operator's token."""
-        token = _token_beside(data)
+        command = [sys.executable, "-m", "gateway.cli.main", "hub", "--port", "0", "--allow-private"]
+        command += ["--data", str(data), "--operator-token-file", str(_token_beside(data)), *options]
+        return await cls.run(command)
+
+    @classmethod
+    async def run(cls, command: Sequence[str]) -> "HubProcess":
+        """Any program that says where it listens like the hub does, and ends at SIGTERM."""
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", "gateway.cli.main", "hub", "--port", "0", "--allow-private", "--data", str(data)),
-            *("--operator-token-file", str(token), *options),
+            *command,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

@@ -14,7 +14,7 @@ Rules of this file
 
 import random
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -133,12 +133,14 @@ _READY, _WAITING, _SENT, _DONE = JobState.READY, JobState.WAITING, JobState.SENT
 
 
 class Walk:
-    __slots__ = ("exhausted", "pages", "parcel", "position", "publication", "topic")
+    __slots__ = ("exhausted", "has_rows", "pages", "parcel", "position", "publication", "topic")
 
-    def __init__(self, publication: int, topic: str, position: int) -> None:
+    def __init__(self, publication: int, topic: str, position: int, has_rows: Set[int]) -> None:
         self.publication = publication
         self.topic = topic
         self.position = position
+        # Subscriptions that had a row for this publication at the start: they get it by that row, maybe have already.
+        self.has_rows = has_rows
         self.parcel: Parcel | None = None
         self.pages: deque[Page] = deque()
         self.exhausted = False
@@ -185,9 +187,9 @@ class DeliveryQueue:
         for subscription, publication in rows:
             self.pending.setdefault(subscription, set()).add(publication)
 
-    def add_walk(self, publication: int, topic: str, position: int) -> None:
+    def add_walk(self, publication: int, topic: str, position: int, has_rows: Set[int] = frozenset()) -> None:
         """In the order of publication ids."""
-        walk = Walk(publication, topic, position)
+        walk = Walk(publication, topic, position, has_rows)
         self.walks += 1
         queue = self._topics.get(topic)
         if queue is None:
@@ -221,8 +223,10 @@ class DeliveryQueue:
             return
         page = Page(walk, subscriptions[-1].id, now)
         walk.position = page.last_id
-        jobs, pending, hosts = page.jobs, self.pending, self._hosts
+        jobs, pending, hosts, has_rows = page.jobs, self.pending, self._hosts, walk.has_rows
         for subscription in subscriptions:
+            if has_rows and subscription.id in has_rows:
+                continue
             if pending and subscription.id in pending:
                 self._queue_behind(subscription.id, parcel.id)
                 continue
@@ -407,7 +411,7 @@ class DeliveryQueue:
 
     def _queue_behind(self, subscription: int, publication: int) -> None:
         rows = self.pending[subscription]
-        if publication not in rows:  # after a crash its row may be there already
+        if publication not in rows:
             rows.add(publication)
             self.counts.behind += 1
             self.batch.behind.append((subscription, publication))

@@ -20,10 +20,12 @@ from perf.crash.process import HubProcess
 from perf.crash.snapshot import Pair, Snapshot, StoredPublication, open_work
 from perf.crash.world import Moment, Size
 from push_hub.delivery import Delivery
+from push_hub.delivery.queue import DeliveryQueue
+from push_hub.delivery.signing import Parcel
 from push_hub.hub import DATABASE_NAME
 from push_hub.intake import MIGRATIONS as INTAKE_TABLES
 from push_hub.intake import Intake, IntakeConfig
-from push_hub.model import Content, Publication
+from push_hub.model import Content, Dialect, Publication, SignatureMethod, Subscription
 from push_hub.schema import MIGRATIONS as HUB_TABLES
 from storage import Database, StorageFullError
 from tests.push_hub.delivery_support import (
@@ -257,6 +259,49 @@ async def test_what_a_dead_process_waited_for_is_due_at_the_next_start(tmp_path:
             await asyncio.wait_for(server.received(1), PATIENCE)
             await second.stop()
             await client.close()
+
+
+def test_a_walk_leaves_out_who_had_a_row_at_the_start() -> None:
+    """The row may be settled before the walk gets there: it would be delivered a second time."""
+    config = quick_config(page=4)
+    queue = DeliveryQueue(config, random.Random(1))
+    first, second = (
+        Subscription(n, "t", f"http://h{n}/", None, SignatureMethod.SHA1, Dialect.WEBSUB, 1e15) for n in (1, 2)
+    )
+    parcel = Parcel(Publication(9, "t", "s", Content("t/p", b""), 0.0), "http://hub/", frozenset())
+    queue.restore_pending([(second.id, parcel.id)])
+    queue.add_walk(parcel.id, "t", 0, {second.id})
+    assert queue.add_retry(second, parcel, 1)
+    retry = queue.take(0.0)
+    assert retry is not None
+    queue.delivered(retry)
+    queue.saved(queue.take_batch())
+    walk = queue.wants_page()
+    assert walk is not None
+    walk.parcel = parcel
+    queue.add_page(walk, [first, second], 0.0)
+    job = queue.take(0.0)
+    assert job is not None
+    assert job.subscription == first
+    assert queue.take(0.0) is None
+
+
+async def test_a_start_tells_the_walk_who_has_a_row(tmp_path: Path) -> None:
+    async with CallbackServer() as server:
+        with open_database(tmp_path) as database:
+            subscribe(database, [server.url(f"/{n}") for n in range(6)])
+            client = loopback_client()
+            config = quick_config(page=1, chunk=1, in_flight=1)  # the walk comes to the last long after its row
+            accepting = Delivery(database, TableSubscribers(database), client, config, time.time)
+            publication = await accepting.accept(TOPIC, TOPIC, Content("text/plain", b"one"))
+            row = (publication.id, time.time() - 1)
+            database.write(lambda tx: tx.execute("INSERT INTO retries VALUES (6, ?, 1, ?, 'failed')", row)).result()
+            delivery = Delivery(database, TableSubscribers(database), client, config, time.time)
+            await delivery.start()
+            await until(lambda: database.read("SELECT count(*) FROM fanouts") == [(0,)])
+            await delivery.stop()
+            await client.close()
+    assert sorted(path for path, _, _ in server.requests) == [f"/{n}" for n in range(6)]
 
 
 async def test_a_ping_is_not_given_up_because_the_store_is_full(tmp_path: Path) -> None:
