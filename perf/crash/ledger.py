@@ -81,8 +81,13 @@ class Ledger:
         self._pinged: dict[str, list[tuple[int, float]]] = {topic: [] for topic in pairs}
         self._published: dict[str, int] = dict.fromkeys(pairs, 0)
         self._open: dict[int, Open] = {}
+        self._changed_at: dict[tuple[str, int], float] = {}
 
     # What the driver did
+
+    def changed(self, topic: str, number: int, now: float) -> None:
+        """The topic says something new."""
+        self._changed_at[topic, number] = now
 
     def asking(self, pair: Pair, mode: str) -> None:
         account = self.accounts[pair]
@@ -142,7 +147,7 @@ class Ledger:
         if number in account.arrived:
             self.counts.duplicates += 1
             self.duplicates_after_kill[life] += 1
-        elif number < account.newest:
+        elif number < account.newest and self._was_active(pair, number):
             self._problem("out of order", f"{pair}: {number} for the first time after {account.newest}")
         account.arrived.add(number)
         account.newest = max(account.newest, number)
@@ -240,6 +245,11 @@ class Ledger:
     def _is_owed(self, pair: Pair, accepted_at: float) -> bool:
         since = self.accounts[pair].active_since
         return since is not None and since < accepted_at
+
+    def _was_active(self, pair: Pair, number: int) -> bool:
+        """Before the topic said this. Who came later may get it late, when a killed fan-out is repeated."""
+        since = self.accounts[pair].active_since
+        return since is not None and since < self._changed_at[pair[0], number]
 
     def _problem(self, kind: str, what: str) -> None:
         self.problems[kind] += 1

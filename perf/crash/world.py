@@ -6,6 +6,7 @@ with retries written down and answers outstanding too.
 
 import asyncio
 import random
+import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -100,6 +101,7 @@ class World:
     def change(self, topic: str) -> int:
         """The topic says something new from now on."""
         self.numbers[topic] += 1
+        self.ledger.changed(topic, self.numbers[topic], time.time())
         return self.numbers[topic]
 
     def form(self, pair: Pair, mode: str) -> str:

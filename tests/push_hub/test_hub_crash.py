@@ -7,26 +7,35 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 import uvloop
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from perf.crash.driver import CrashTest, choose, look
 from perf.crash.ledger import SUBSCRIBE, UNSUBSCRIBE, Ledger, document, number_in
 from perf.crash.loopback import Client, Reply, Request, Server, answer
-from perf.crash.process import HubProcess
+from perf.crash.process import OPERATOR_TOKEN, HubProcess
 from perf.crash.snapshot import Pair, Snapshot, StoredPublication, open_work
 from perf.crash.world import Moment, Size
 from push_hub.delivery import Delivery
 from push_hub.delivery.queue import DeliveryQueue
 from push_hub.delivery.signing import Parcel
+from push_hub.diagnostics import Diagnostics, DiagnosticsConfig
 from push_hub.hub import DATABASE_NAME
 from push_hub.intake import MIGRATIONS as INTAKE_TABLES
 from push_hub.intake import Intake, IntakeConfig
 from push_hub.model import Content, Dialect, Publication, SignatureMethod, Subscription
+from push_hub.protocol.numbers import Mode
+from push_hub.protocol.verification import Intent
 from push_hub.schema import MIGRATIONS as HUB_TABLES
+from push_hub.server import Gate, ServerConfig
+from push_hub.subscriptions import MIGRATIONS as SUBSCRIPTION_TABLES
+from push_hub.subscriptions import Change, Subscriptions
 from storage import Database, StorageFullError
 from tests.push_hub.delivery_support import (
     OK,
@@ -177,8 +186,10 @@ def test_what_is_owed_at_the_end_is_lost() -> None:
 
 
 def test_order_and_repeats_are_judged_by_the_life_of_the_hub() -> None:
-    def deliver(*deliveries: tuple[int, int]) -> Ledger:
+    def deliver(*deliveries: tuple[int, int], changed_at: float = 2.0) -> Ledger:
         ledger = subscribed(ledger_with(9))
+        for number in (1, 2, 3):
+            ledger.changed(PAIR[0], number, changed_at)
         for number, life in deliveries:
             ledger.attempted(PAIR, number, life)
             ledger.arrived(PAIR, number, life)
@@ -190,6 +201,7 @@ def test_order_and_repeats_are_judged_by_the_life_of_the_hub() -> None:
     assert repeated.duplicates_after_kill == {1: 2}
     assert deliver((2, 0), (1, 0)).problems["out of order"]
     assert deliver((2, 0), (1, 1)).problems["out of order"]
+    assert not deliver((2, 0), (1, 1), changed_at=0.5).problems  # subscribed only after the topic had said that
     assert deliver((1, 0), (1, 0)).problems["repeated without a crash"] == 1
 
 
@@ -302,6 +314,37 @@ async def test_a_start_tells_the_walk_who_has_a_row(tmp_path: Path) -> None:
             await delivery.stop()
             await client.close()
     assert sorted(path for path, _, _ in server.requests) == [f"/{n}" for n in range(6)]
+
+
+async def test_diagnostics_never_show_a_settled_check_as_without_effect(tmp_path: Path) -> None:
+    """The check is confirmed between the two reads that an answer is made of."""
+    settled: list[Change | None] = []
+
+    class Racing(Subscriptions):
+        def find(self, topic: str, callback: str, now: float) -> Subscription | None:
+            found = super().find(topic, callback, now)
+            waiting = self.pending_for(topic, callback)
+            assert waiting is not None
+            confirming = self.confirm(waiting.row, waiting.intent, now, 600, now)
+            with ThreadPoolExecutor() as elsewhere:
+                settled.append(elsewhere.submit(asyncio.run, confirming).result())
+            return found
+
+    with Database.open(tmp_path / "hub.db", [*HUB_TABLES, *SUBSCRIPTION_TABLES]) as database:
+        subscriptions = Racing(database)
+        await subscriptions.enqueue(Intent(Mode.SUBSCRIBE, *PAIR, Dialect.WEBSUB, 1.0, "nonce"), 1.0)
+        delivery = Delivery(database, subscriptions, loopback_client(), quick_config(), time.time)
+        gate = Gate(ServerConfig(), time.monotonic, None)
+        app = web.Application()
+        config = DiagnosticsConfig(operator_token=OPERATOR_TOKEN)
+        Diagnostics(config, database, subscriptions, delivery, gate).add_routes(app)
+        async with TestServer(app) as server:
+            client = Client(str(server.make_url("/")))
+            shown = await look(client, PAIR)
+            client.close()
+    assert settled == [Change(PAIR[0], 1)]
+    assert shown is not None
+    assert not shown.settled
 
 
 async def test_a_ping_is_not_given_up_because_the_store_is_full(tmp_path: Path) -> None:
