@@ -64,7 +64,7 @@ def silent(_label: str, _steps: float = 1) -> None:
 
 
 def test_kill_minus_nine_at_spread_moments_loses_nothing_acknowledged() -> None:
-    report = uvloop.run(CrashTest(KILLS, 1, Size(topics=4, callbacks=8, wide=80), silent).run())
+    report = uvloop.run(CrashTest(KILLS, 3, Size(topics=4, callbacks=8, wide=80), silent).run())
     assert report.passed, "\n".join(report.examples)
     assert report.kills == KILLS
     assert report.counts.snapshots == KILLS + 1
