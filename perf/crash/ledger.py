@@ -21,6 +21,7 @@ from perf.crash.snapshot import Pair, Snapshot
 SUBSCRIBE = "subscribe"
 UNSUBSCRIBE = "unsubscribe"
 PROBLEMS_KEPT = 50
+PROBLEMS_TOLD = 10_000
 LOST = "is lost"
 """How the name of every problem ends that means a loss."""
 
@@ -81,6 +82,7 @@ class Ledger:
         self._pinged: dict[str, list[tuple[int, float]]] = {topic: [] for topic in pairs}
         self._published: dict[str, int] = dict.fromkeys(pairs, 0)
         self._open: dict[int, Open] = {}
+        self._told: set[tuple[str, str]] = set()
         self._changed_at: dict[tuple[str, int], float] = {}
 
     # What the driver did
@@ -252,6 +254,10 @@ class Ledger:
         return since is not None and since < self._changed_at[pair[0], number]
 
     def _problem(self, kind: str, what: str) -> None:
+        if (kind, what) in self._told:
+            return  # what is lost is missing after every later kill too
+        if len(self._told) < PROBLEMS_TOLD:
+            self._told.add((kind, what))
         self.problems[kind] += 1
         if len(self.examples) < PROBLEMS_KEPT:
             self.examples.append(f"{kind}: {what}")
