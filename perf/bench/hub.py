@@ -55,7 +55,7 @@ class Scale:
 
 
 FULL = Scale(1_000_000)
-QUICK = Scale(100_000, rounds=3, subscriptions_a_round=800, starts=3, lives=1)
+QUICK = Scale(100_000, rounds=3, subscriptions_a_round=500, starts=2, lives=1)
 
 
 # Subscribing
@@ -359,7 +359,7 @@ def rows_of(store: Store) -> list[Row]:
             "start until /health answers, s",
             who,
             statistics.median(store.start_seconds),
-            max(store.start_seconds),
+            percentile(sorted(store.start_seconds), 0.99),
             len(store.start_seconds),
         ),
         row(
