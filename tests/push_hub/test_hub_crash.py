@@ -23,13 +23,11 @@ from perf.crash.process import OPERATOR_TOKEN, HubProcess
 from perf.crash.snapshot import Pair, Snapshot, StoredPublication, open_work
 from perf.crash.world import Moment, Size
 from push_hub.delivery import Delivery
-from push_hub.delivery.queue import DeliveryQueue
-from push_hub.delivery.signing import Parcel
 from push_hub.diagnostics import Diagnostics, DiagnosticsConfig
 from push_hub.hub import DATABASE_NAME
 from push_hub.intake import MIGRATIONS as INTAKE_TABLES
 from push_hub.intake import Intake, IntakeConfig
-from push_hub.model import Content, Dialect, Publication, SignatureMethod, Subscription
+from push_hub.model import Content, Dialect, Publication, Subscription
 from push_hub.protocol.numbers import Mode
 from push_hub.protocol.verification import Intent
 from push_hub.schema import MIGRATIONS as HUB_TABLES
@@ -273,32 +271,8 @@ async def test_what_a_dead_process_waited_for_is_due_at_the_next_start(tmp_path:
             await client.close()
 
 
-def test_a_walk_leaves_out_who_had_a_row_at_the_start() -> None:
-    """The row may be settled before the walk gets there: it would be delivered a second time."""
-    config = quick_config(page=4)
-    queue = DeliveryQueue(config, random.Random(1))
-    first, second = (
-        Subscription(n, "t", f"http://h{n}/", None, SignatureMethod.SHA1, Dialect.WEBSUB, 1e15) for n in (1, 2)
-    )
-    parcel = Parcel(Publication(9, "t", "s", Content("t/p", b""), 0.0), "http://hub/", frozenset())
-    queue.restore_pending([(second.id, parcel.id)])
-    queue.add_walk(parcel.id, "t", 0, {second.id})
-    assert queue.add_retry(second, parcel, 1)
-    retry = queue.take(0.0)
-    assert retry is not None
-    queue.delivered(retry)
-    queue.saved(queue.take_batch())
-    walk = queue.wants_page()
-    assert walk is not None
-    walk.parcel = parcel
-    queue.add_page(walk, [first, second], 0.0)
-    job = queue.take(0.0)
-    assert job is not None
-    assert job.subscription == first
-    assert queue.take(0.0) is None
-
-
 async def test_a_start_tells_the_walk_who_has_a_row(tmp_path: Path) -> None:
+    """The row may be settled before the walk gets there: it was then delivered a second time."""
     async with CallbackServer() as server:
         with open_database(tmp_path) as database:
             subscribe(database, [server.url(f"/{n}") for n in range(6)])
