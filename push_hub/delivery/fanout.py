@@ -159,9 +159,16 @@ class Delivery:
     async def start(self) -> None:
         """Take up every unfinished fan-out at its saved position, and everything that is owed."""
         self._loop = asyncio.get_running_loop()
-        self._queue.restore_pending(self._log.owed_keys())
-        for fanout in self._log.unfinished():
-            self._queue.add_walk(fanout.publication, fanout.topic, fanout.position)
+        with suppress(StorageError):  # a full disk must not keep the hub down; the rows come due by themselves
+            await asyncio.wrap_future(self._log.release_claims(self._clock()))
+        owed, unfinished = self._log.owed_keys(), self._log.unfinished()
+        self._queue.restore_pending(owed)
+        has_rows: dict[int, set[int]] = {fanout.publication: set() for fanout in unfinished}
+        for subscription, publication in owed:
+            if publication in has_rows:
+                has_rows[publication].add(subscription)
+        for fanout in unfinished:
+            self._queue.add_walk(fanout.publication, fanout.topic, fanout.position, has_rows[fanout.publication])
         self._running = True
         self._schedule()
         self._trim_timer = self._loop.call_later(TRIM_EVERY, self._trim)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from push_hub.delivery.batch import FAR, Batch, Key
 from push_hub.delivery.config import Retention
 from push_hub.delivery.history import save_history, trim_history
+from push_hub.delivery.queue import CLAIMED, WAITING_FOR_ROOM
 from push_hub.model import Content, Publication
 from storage import Database, Row, Transaction
 
@@ -108,6 +109,15 @@ class PublicationLog:
 
     def owed_keys(self) -> list[Key]:
         return [(row[0], row[1]) for row in self._database.read("SELECT subscription, publication FROM retries")]
+
+    def release_claims(self, now: float) -> Future[list[Row]]:
+        """At a start: what the process before was waiting for is due, because its answer cannot come any more."""
+        return self._database.write(
+            lambda tx: tx.execute(
+                "UPDATE retries SET next_try_at = ?1 WHERE reason IN (?2, ?3) AND next_try_at > ?1",
+                (now, CLAIMED, WAITING_FOR_ROOM),
+            )
+        )
 
     def due(self, now: float, limit: int) -> list[DueRow]:
         rows = self._database.read(
