@@ -5,11 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from perf.crash.ledger import document
-from push_hub.hub import DATABASE_NAME
-from push_hub.intake import MIGRATIONS as INTAKE_TABLES
+from push_hub.hub import DATABASE_NAME, TABLES
 from push_hub.model import Dialect, SignatureMethod
-from push_hub.schema import MIGRATIONS as HUB_TABLES
-from push_hub.subscriptions import MIGRATIONS as SUBSCRIPTION_TABLES
 from storage import Database, Transaction
 
 TOPICS_AT_ONCE = 5_000
@@ -28,7 +25,7 @@ def seed_store(
     """`topics` with `subscribers` each, in transactions of some thousand rows. `done` hears of topics made."""
     data.mkdir(parents=True, exist_ok=True)
     now = time.time()
-    with Database.open(data / DATABASE_NAME, [*HUB_TABLES, *SUBSCRIPTION_TABLES, *INTAKE_TABLES]) as database:
+    with Database.open(data / DATABASE_NAME, TABLES) as database:
         for first in range(0, topics, TOPICS_AT_ONCE):
             numbers = range(first, min(topics, first + TOPICS_AT_ONCE))
 

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
-from push_hub.delivery.batch import Batch, DeadLetter, Key, Row, Try
+from push_hub.delivery.batch import CLAIMED, WAITING_FOR_ROOM, Batch, DeadLetter, Key, Row, Try
 from push_hub.delivery.config import DeliveryConfig, QueueLimits
 from push_hub.delivery.hosts import Host, Hosts, host_name
 from push_hub.delivery.signing import Parcel
@@ -28,9 +28,6 @@ from push_hub.model import Subscription
 
 PARKED_NET = 60.0  # a parked row is due after this, should its place in memory be lost
 CLAIM_MARGIN = 5.0
-# Reasons of rows that this process works on itself; after a restart nobody does.
-CLAIMED = "no answer yet"
-WAITING_FOR_ROOM = "waiting for room at its host"
 BATCHES_PER_CHUNK = 2
 
 

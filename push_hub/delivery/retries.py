@@ -1,9 +1,9 @@
 """Brings rows whose time has come back into the queue, the earliest first."""
 
-from push_hub.delivery.batch import Key
+from push_hub.delivery.batch import WAITING_FOR_ROOM, Key
 from push_hub.delivery.log import PublicationLog
 from push_hub.delivery.parcels import Parcels
-from push_hub.delivery.queue import WAITING_FOR_ROOM, DeliveryQueue
+from push_hub.delivery.queue import DeliveryQueue
 from push_hub.model import SubscriberSource
 
 SCAN_LIMIT = 256

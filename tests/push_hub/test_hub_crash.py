@@ -24,15 +24,12 @@ from perf.crash.snapshot import Pair, Snapshot, StoredPublication, open_work
 from perf.crash.world import Moment, Size
 from push_hub.delivery import Delivery
 from push_hub.diagnostics import Diagnostics, DiagnosticsConfig
-from push_hub.hub import DATABASE_NAME
-from push_hub.intake import MIGRATIONS as INTAKE_TABLES
+from push_hub.hub import DATABASE_NAME, TABLES
 from push_hub.intake import Intake, IntakeConfig
 from push_hub.model import Content, Dialect, Publication, Subscription
 from push_hub.protocol.numbers import Mode
 from push_hub.protocol.verification import Intent
-from push_hub.schema import MIGRATIONS as HUB_TABLES
 from push_hub.server import Gate, ServerConfig
-from push_hub.subscriptions import MIGRATIONS as SUBSCRIPTION_TABLES
 from push_hub.subscriptions import Change, Subscriptions
 from storage import Database, StorageFullError
 from tests.push_hub.delivery_support import (
@@ -309,7 +306,7 @@ async def test_diagnostics_never_show_a_settled_check_as_without_effect(tmp_path
                 settled.append(elsewhere.submit(asyncio.run, confirming).result())
             return found
 
-    with Database.open(tmp_path / "hub.db", [*HUB_TABLES, *SUBSCRIPTION_TABLES]) as database:
+    with Database.open(tmp_path / "hub.db", TABLES) as database:
         subscriptions = Racing(database)
         await subscriptions.enqueue(Intent(Mode.SUBSCRIBE, *PAIR, Dialect.WEBSUB, 1.0, "nonce"), 1.0)
         delivery = Delivery(database, subscriptions, loopback_client(), quick_config(), time.time)
@@ -341,7 +338,7 @@ async def test_a_ping_is_not_given_up_because_the_store_is_full(tmp_path: Path) 
 
     sink = FullSink()
     async with Server(serve) as publisher:
-        with Database.open(tmp_path / "hub.db", [*HUB_TABLES, *INTAKE_TABLES]) as database:
+        with Database.open(tmp_path / "hub.db", TABLES) as database:
             client = loopback_client()
             config = IntakeConfig(max_attempts=3, retry_base=0.001, retry_cap=0.002)
             intake = Intake(database, client, sink, config, time.time)
