@@ -70,6 +70,7 @@ def show(report: Report) -> None:
         ("acknowledged subscriptions", counts.subscribed),
         ("acknowledged unsubscriptions", counts.unsubscribed),
         ("acknowledged pings", counts.pings),
+        ("of these with content", counts.fat_pings),
         ("requests without an answer", counts.unanswered),
         ("requests refused", counts.refused),
         ("store checks", counts.snapshots),

@@ -13,11 +13,11 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 from perf.bench.family import Ticker
-from perf.crash.ledger import LOST, SUBSCRIBE, UNSUBSCRIBE, Counts
+from perf.crash.ledger import LOST, SUBSCRIBE, UNSUBSCRIBE, Counts, document
 from perf.crash.loopback import Client
-from perf.crash.process import OPERATOR_TOKEN, HubProcess, HubProcessError
+from perf.crash.process import OPERATOR_TOKEN, PUBLISHER_TOKEN, HubProcess, HubProcessError
 from perf.crash.snapshot import Pair, open_work, read_snapshot
-from perf.crash.world import Moment, Size, Style, World
+from perf.crash.world import FEED_TYPE, Moment, Size, Style, World
 from push_hub.delivery import QueueLimits
 from push_hub.hub import DATABASE_NAME
 from storage import StorageError
@@ -136,6 +136,7 @@ class Life:
         work += [self._subscribe_wide] * WIDE_SUBSCRIBERS_AT_WORK
         work += [self._change_subscriptions] * SUBSCRIBERS_AT_WORK
         work += [self._ping] * PINGERS_AT_WORK
+        work.append(self._bring)  # one only: what is brought along must not overtake itself
         return [asyncio.create_task(self._until_killed(one)) for one in work]
 
     async def _until_killed(self, work: Work) -> None:
@@ -198,22 +199,38 @@ class Life:
         world = self._world
         # A kill that waits for deliveries needs some: the widest fan-out first.
         wide = self._rng.random() < WIDE_PINGS or (self._plan.moment is Moment.DELIVERY and not self._busy)
-        topics = [world.wide_topic] if wide else [self._rng.choice(world.topics)]
+        topics = [world.wide_topic] if wide else [self._rng.choice(world.pinged)]
         if self._rng.random() < SEVERAL:
-            topics += self._rng.sample(world.topics[1:], 2)
+            topics += self._rng.sample(world.pinged[1:], 2)
         topics = list(dict.fromkeys(topics))
-        numbers = [world.change(topic) for topic in topics]
+        said = {topic: world.change(topic) for topic in topics}
+        form = urlencode([("hub.mode", "publish"), *(("hub.url", topic) for topic in topics)])
+        return await self._publish(said, client.post_form("/", form))
+
+    async def _bring(self, client: Client) -> bool:
+        """A fat ping: the topic's content comes with it."""
+        if not self._world.brought:
+            return False
+        topic = self._rng.choice(self._world.brought)
+        number = self._world.change(topic)
+        target = "/?" + urlencode({"hub.mode": "publish", "hub.url": topic})
+        headers = {"Authorization": f"Bearer {PUBLISHER_TOKEN}", "Content-Type": FEED_TYPE}
+        request = client.request("POST", target, document(number), headers)
+        return await self._publish({topic: number}, request, brought=True)
+
+    async def _publish(
+        self, said: dict[str, int], request: Awaitable[tuple[int, bytes]], *, brought: bool = False
+    ) -> bool:
         sent_at = time.time()
         try:
-            status, _ = await client.post_form(
-                "/", urlencode([("hub.mode", "publish"), *(("hub.url", topic) for topic in topics)])
-            )
+            status, _ = await request
         except BaseException:
             self._ledger.counts.unanswered += 1
             raise
         if status in ACKNOWLEDGED:
-            for topic, number in zip(topics, numbers, strict=True):
+            for topic, number in said.items():
                 self._ledger.ping_acknowledged(topic, number, sent_at)
+            self._ledger.counts.fat_pings += brought
             self.notice(Moment.ACKNOWLEDGEMENT)
         else:
             self._ledger.counts.refused += 1

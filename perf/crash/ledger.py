@@ -6,7 +6,8 @@ What counts as acknowledged:
     active                   the hub's diagnostics, or the store of the dead hub, showed the subscription with nothing
                              waiting for it. From then on it is there until somebody asks to unsubscribe.
     ping                     answered 204. From then on the store holds either the ping or a publication of content at
-                             least as new as what the topic said when the ping was sent.
+                             least as new as what the topic said when the ping was sent. A ping that brought its
+                             content along leaves no ping in the store: the publication must be there at once.
     publication              in the store of a hub that was killed. Every subscription that was active before it was
                              accepted, and stayed so, gets it: it has arrived, or the store says that it is owed.
 
@@ -59,6 +60,8 @@ class Counts:
     subscribed: int = 0
     unsubscribed: int = 0
     pings: int = 0
+    fat_pings: int = 0
+    """Among the pings."""
     unanswered: int = 0
     refused: int = 0
     publications: int = 0

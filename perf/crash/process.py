@@ -10,7 +10,9 @@ from pathlib import Path
 START_PATIENCE = 60.0
 STOP_PATIENCE = 30.0
 STDERR_KEPT = 4000
-OPERATOR_TOKEN = "operator"  # noqa: S105 - opens the diagnostics of a hub that lives for seconds on loopback
+# These open the diagnostics and fat pings of a hub that lives for seconds on loopback.
+OPERATOR_TOKEN = "operator"  # noqa: S105
+PUBLISHER_TOKEN = "publisher"  # noqa: S105
 
 
 class HubProcessError(Exception):
@@ -27,9 +29,10 @@ class HubProcess:
 
     @classmethod
     async def start(cls, data: Path, options: Sequence[str] = ()) -> "HubProcess":
-        """`data` is made if needed; beside the store it holds the operator's token."""
+        """`data` is made if needed; beside it are files with the operator's and the publisher's token."""
         command = [sys.executable, "-m", "gateway.cli.main", "hub", "--port", "0", "--allow-private"]
-        command += ["--data", str(data), "--operator-token-file", str(_token_beside(data)), *options]
+        command += ["--data", str(data), "--operator-token-file", str(_token_beside(data, "operator", OPERATOR_TOKEN))]
+        command += ["--publisher-token-file", str(_token_beside(data, "publisher", PUBLISHER_TOKEN)), *options]
         return await cls.run(command)
 
     @classmethod
@@ -90,9 +93,9 @@ class HubProcess:
             raise HubProcessError(f"the hub stopped with {self._process.returncode}: {said}")
 
 
-def _token_beside(data: Path) -> Path:
+def _token_beside(data: Path, whose: str, token: str) -> Path:
     data.mkdir(parents=True, exist_ok=True)
-    token = data.parent / f"{data.name}.token"
-    if not token.exists():
-        token.write_text(OPERATOR_TOKEN, encoding="ascii")
-    return token
+    file = data.parent / f"{data.name}.{whose}"
+    if not file.exists():
+        file.write_text(token, encoding="ascii")
+    return file

@@ -49,11 +49,15 @@ class Style(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """`wide` callbacks on one topic that everybody keeps, `callbacks` on each of `topics` that come and go."""
+    """`wide` callbacks on one topic that everybody keeps, `callbacks` on each of `topics` that come and go.
+
+    The content of `brought` of those topics comes with their pings.
+    """
 
     topics: int = 12
     callbacks: int = 25
     wide: int = 2500
+    brought: int = 2
 
 
 class World:
@@ -72,6 +76,8 @@ class World:
         self.numbers: dict[str, int] = {}
         self.wide_topic = ""
         self.wide: list[Pair] = []
+        self.pinged: list[str] = []
+        self.brought: list[str] = []
         self.changing: list[Pair] = []
         self.bad_signatures = 0
 
@@ -87,16 +93,14 @@ class World:
             pairs[topic] = [self._pair(callbacks, topic, number, n) for n in range(count)]
         self.wide_topic, *_ = pairs
         self.wide = pairs[self.wide_topic]
+        first_brought = len(pairs) - self._size.brought
+        self.pinged, self.brought = list(pairs)[:first_brought], list(pairs)[first_brought:]
         self.changing = [pair for topic, group in pairs.items() if topic != self.wide_topic for pair in group]
         self.ledger = Ledger(pairs, self.numbers)
         return self
 
     async def __aexit__(self, *error: object) -> None:
         await self._stack.aclose()
-
-    @property
-    def topics(self) -> list[str]:
-        return list(self.numbers)
 
     def change(self, topic: str) -> int:
         """The topic says something new from now on."""
