@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +40,9 @@ BARE_COMMAND = (sys.executable, "-m", "perf.bench.hub_bare")
 OK = answer(204)
 FEED = "application/atom+xml"
 
+Verified = Callable[[str], Awaitable[int]]
+"""How many subscriptions of a topic are verified, or of all topics."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scale:
@@ -55,7 +58,7 @@ class Scale:
 
 
 FULL = Scale(1_000_000)
-QUICK = Scale(100_000, rounds=3, subscriptions_a_round=500, starts=2, lives=1)
+QUICK = Scale(100_000, rounds=3, subscriptions_a_round=500, starts=2, lives=1, pings_a_life=120)
 
 
 # Subscribing
@@ -98,29 +101,27 @@ async def subscribe_all(url: str, forms: list[str]) -> None:
     await asyncio.gather(*(work(number) for number in range(CONNECTIONS)))
 
 
-async def subscribing_round(sink: Sink, url: str, number: int, count: int, verified: Callable[[str], int]) -> float:
-    """Subscriptions a second, from the first request until the last is verified and stored."""
+async def subscribing_round(sink: Sink, url: str, number: int, count: int, verified: Verified) -> float:
+    """Subscriptions a second, from the first request until the last is verified (and, by a hub, stored)."""
     topic = f"http://publisher.example/{number}"
     forms = [
         urlencode({"hub.mode": "subscribe", "hub.topic": topic, "hub.callback": sink.url(number, one)})
         for one in range(count)
     ]
+    before = await verified(topic)
     started = time.monotonic()
     await subscribe_all(url, forms)
-    while await asyncio.to_thread(verified, topic) < count:
+    while await verified(topic) < before + count:
         if time.monotonic() - started > PATIENCE:
             raise BenchError(f"{count} subscriptions were not verified within {PATIENCE:g} seconds")
         await asyncio.sleep(POLL)
     return count / (time.monotonic() - started)
 
 
-def verified_by_hub(data: Path) -> Callable[[str], int]:
-    def count(topic: str) -> int:
-        with closing(sqlite3.connect(f"file:{data / DATABASE_NAME}?mode=ro", uri=True)) as reader:
-            rows = reader.execute("SELECT live FROM subscriber_counts WHERE topic = ?", (topic,)).fetchall()
-        return int(rows[0][0]) if rows else 0
-
-    return count
+def stored_subscriptions(data: Path, topic: str) -> int:
+    with closing(sqlite3.connect(f"file:{data / DATABASE_NAME}?mode=ro", uri=True)) as reader:
+        rows = reader.execute("SELECT live FROM subscriber_counts WHERE topic = ?", (topic,)).fetchall()
+    return int(rows[0][0]) if rows else 0
 
 
 async def measure_subscribing(folder: Path, scale: Scale, tick: Ticker) -> tuple[list[Row], float]:
@@ -132,12 +133,17 @@ async def measure_subscribing(folder: Path, scale: Scale, tick: Ticker) -> tuple
         if not (await hub.listening() and await bare.listening()):
             raise BenchError("a server of this benchmark did not start")
         counter = Client(bare.url)
-        done = 0
+
+        async def by_hub(topic: str) -> int:
+            return await asyncio.to_thread(stored_subscriptions, folder / "subscribing", topic)
+
+        async def by_bare_loop(_topic: str) -> int:
+            return int((await counter.request("GET", "/verified"))[1])
+
         for number in range(scale.rounds + 1):
             count = scale.subscriptions_a_round if number else scale.subscriptions_a_round // 4
-            measured = await subscribing_round(sink, hub.url, number, count, verified_by_hub(folder / "subscribing"))
-            beside = await bare_round(sink, bare.url, number, count, counter, done)
-            done += count
+            measured = await subscribing_round(sink, hub.url, number, count, by_hub)
+            beside = await subscribing_round(sink, bare.url, number, count, by_bare_loop)
             if number:  # the first round only opened connections
                 rates["hub"].append(measured)
                 rates["bare loop"].append(beside)
@@ -154,21 +160,6 @@ async def measure_subscribing(folder: Path, scale: Scale, tick: Ticker) -> tuple
         for who, found in rates.items()
     ]
     return rows, statistics.median(rates["hub"]) / statistics.median(rates["bare loop"])
-
-
-async def bare_round(sink: Sink, url: str, number: int, count: int, counter: Client, before: int) -> float:
-    topic = f"http://publisher.example/{number}"
-    forms = [
-        urlencode({"hub.mode": "subscribe", "hub.topic": topic, "hub.callback": sink.url(number, one)})
-        for one in range(count)
-    ]
-    started = time.monotonic()
-    await subscribe_all(url, forms)
-    while int((await counter.request("GET", "/verified"))[1]) < before + count:
-        if time.monotonic() - started > PATIENCE:
-            raise BenchError(f"{count} exchanges of the bare loop were not finished within {PATIENCE:g} seconds")
-        await asyncio.sleep(POLL)
-    return count / (time.monotonic() - started)
 
 
 # A large store

@@ -8,7 +8,7 @@ import pytest
 import uvloop
 
 from perf.bench.family import BenchError, Sense
-from perf.bench.hub import FULL, QUICK, Scale, measure, memory_of, verified_by_hub
+from perf.bench.hub import FULL, QUICK, Scale, measure, memory_of, stored_subscriptions
 from perf.bench.hub_seed import seed_store
 from push_hub.hub import DATABASE_NAME
 from push_hub.subscriptions import Subscriptions
@@ -38,8 +38,8 @@ def test_a_seeded_store_is_one_a_hub_can_read(tmp_path: Path) -> None:
     made: list[int] = []
     seed_store(tmp_path / "hub", 7, 3, lambda t: f"http://t/{t}", lambda t, n: f"http://c/{t}/{n}", made.append)
     assert made == [7]
-    assert verified_by_hub(tmp_path / "hub")("http://t/6") == 3
-    assert verified_by_hub(tmp_path / "hub")("http://t/7") == 0
+    assert stored_subscriptions(tmp_path / "hub", "http://t/6") == 3
+    assert stored_subscriptions(tmp_path / "hub", "http://t/7") == 0
     with Database.open(tmp_path / "hub" / DATABASE_NAME) as database:
         subscriptions = Subscriptions(database)
         page = subscriptions.page("http://t/3", 0, 10, time.time())
