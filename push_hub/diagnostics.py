@@ -22,7 +22,7 @@ from push_hub.model import Subscription
 from push_hub.protocol.requests import RequestError
 from push_hub.protocol.urls import UrlError, normalised
 from push_hub.server import Gate
-from push_hub.subscriptions import Subscriptions
+from push_hub.subscriptions import Pending, Subscriptions
 from storage import Database
 
 _PROOF = re.compile(r"PSPH-HMAC\s+time=(\d{1,12})\s*,\s*mac=([0-9a-fA-F]{64})\Z", re.ASCII)
@@ -71,10 +71,12 @@ class Diagnostics:
         self._gate.client(request)
         topic, callback = _url(request, "topic"), _url(request, "callback")
         now = self._clock()
+        # In this order: a check that is settled between the two reads shows as still waiting, never as without effect.
+        pending = self._subscriptions.pending_for(topic, callback)
         found = self._subscriptions.find(topic, callback, now)
         if not self._is_operator(request):
             self._check_proof(request, topic, callback, found, now)
-        return _answer(self._about_subscription(topic, callback, found))
+        return _answer(self._about_subscription(topic, callback, found, pending))
 
     async def topic(self, request: web.Request) -> web.StreamResponse:
         self._only_operator(request)
@@ -112,8 +114,9 @@ class Diagnostics:
 
     # -- what is known
 
-    def _about_subscription(self, topic: str, callback: str, found: Subscription | None) -> Json:
-        pending = self._subscriptions.pending_for(topic, callback)
+    def _about_subscription(
+        self, topic: str, callback: str, found: Subscription | None, pending: Pending | None
+    ) -> Json:
         document: Json = {
             "topic": topic,
             "callback": callback,

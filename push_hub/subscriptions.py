@@ -69,11 +69,13 @@ MIGRATIONS = [
 # Looked up by their text for each delivery: calling the enum takes several times as long.
 _METHODS = {method.value: method for method in SignatureMethod}
 _DIALECTS = {dialect.value: dialect for dialect in Dialect}
-# Who missed a publication for good gets whole documents again: a difference would leave a gap.
-_COLUMNS = (
-    "id, topic, callback, secret, signature, dialect, lease_until, difference AND NOT EXISTS "
-    "(SELECT 1 FROM dead_letters WHERE dead_letters.subscription = subscriptions.id)"
+# Who missed a publication for good gets whole documents again: a difference would leave a gap. Only looked up for who
+# asked for differences: this is part of every page of a fan-out.
+_DIFFERENCE = (
+    "CASE WHEN difference THEN NOT EXISTS "
+    "(SELECT 1 FROM dead_letters WHERE dead_letters.subscription = subscriptions.id) ELSE 0 END"
 )
+_COLUMNS = f"id, topic, callback, secret, signature, dialect, lease_until, {_DIFFERENCE}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +119,13 @@ class Subscriptions:
 
     def page(self, topic: str, after_id: int, limit: int, now: float) -> Sequence[Subscription]:
         rows = self._database.read(
-            "SELECT id, callback, secret, signature, dialect, lease_until "
+            f"SELECT id, callback, secret, signature, dialect, lease_until, {_DIFFERENCE} "  # noqa: S608 - own constants
             "FROM subscriptions INDEXED BY subscriptions_by_topic "
             "WHERE topic = ? AND id > ? AND lease_until > ? ORDER BY id LIMIT ?",
             (topic, after_id, now, limit),
         )
         methods, dialects = _METHODS, _DIALECTS
-        return [Subscription(a, topic, b, c, methods[d], dialects[e], f) for a, b, c, d, e, f in rows]
+        return [Subscription(a, topic, b, c, methods[d], dialects[e], f, g == 1) for a, b, c, d, e, f, g in rows]
 
     def get(self, subscription_id: int, now: float) -> Subscription | None:
         rows = self._database.read(

@@ -8,6 +8,7 @@ from perf.bench.family import Benchmark
 BENCHMARKS: dict[str, str] = {
     "forwarding": "forward by filter: in process, raw Ethernet, UDP, beside a bare loop and scapy",
     "fanout": "deliver publications to many callbacks: the hub, bare pycurl, bare aiohttp",
+    "hub": "subscribe through verification, start with a million subscriptions, ping to first delivery",
     "matching": "find a topic among many: list, Bloom filter, registry, dict",
     "zfilter": "forwarding efficiency of in-packet filters: one table, fpa, fpr, ours",
 }

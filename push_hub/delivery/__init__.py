@@ -3,8 +3,12 @@
 from push_hub.delivery.config import DeliveryConfig, QueueLimits, Retention
 from push_hub.delivery.errors import ContentRefusedError, DeliveryError, OverloadedError
 from push_hub.delivery.fanout import Delivery
-from push_hub.delivery.history import MIGRATIONS, HistoryEntry
+from push_hub.delivery.history import MIGRATIONS as HISTORY_TABLES
+from push_hub.delivery.history import HistoryEntry
 from push_hub.delivery.log import OwedDelivery, StoredDeadLetter
+from push_hub.delivery.retention import MIGRATIONS as RETENTION_TABLES
+
+MIGRATIONS = [*HISTORY_TABLES, *RETENTION_TABLES]
 
 Overloaded = OverloadedError
 

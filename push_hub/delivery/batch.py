@@ -6,6 +6,9 @@ from push_hub.model import Subscription
 
 Key = tuple[int, int]  # subscription, publication
 FAR = 1e15  # behind an earlier publication: not due until that one is settled
+# Reasons of rows that this process works on itself; after a restart nobody does.
+CLAIMED = "no answer yet"
+WAITING_FOR_ROOM = "waiting for room at its host"
 
 
 @dataclass(frozen=True, slots=True)

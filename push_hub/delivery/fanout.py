@@ -32,9 +32,10 @@ from push_hub.delivery.events import (
     SubscriptionGone,
 )
 from push_hub.delivery.history import HistoryEntry, read_history
-from push_hub.delivery.log import REMOVED_AT_ONCE, OwedDelivery, PublicationLog, StoredDeadLetter
+from push_hub.delivery.log import OwedDelivery, PublicationLog, StoredDeadLetter
 from push_hub.delivery.parcels import Parcels
 from push_hub.delivery.queue import DeliveryQueue, QueueCounts
+from push_hub.delivery.retention import Trimmed
 from push_hub.delivery.retries import NEVER, RetryScan
 from push_hub.delivery.saver import Clock, Saver, call_on
 from push_hub.delivery.walks import Job, Walk
@@ -163,9 +164,16 @@ class Delivery:
     async def start(self) -> None:
         """Take up every unfinished fan-out at its saved position, and everything that is owed."""
         self._loop = asyncio.get_running_loop()
-        self._queue.restore_pending(self._log.owed_keys())
-        for fanout in self._log.unfinished():
-            self._queue.add_walk(fanout.publication, fanout.topic, fanout.position)
+        with suppress(StorageError):  # a full disk must not keep the hub down; the rows come due by themselves
+            await asyncio.wrap_future(self._log.release_claims(self._clock()))
+        owed, unfinished = self._log.owed_keys(), self._log.unfinished()
+        self._queue.restore_pending(owed)
+        has_rows: dict[int, set[int]] = {fanout.publication: set() for fanout in unfinished}
+        for subscription, publication in owed:
+            if publication in has_rows:
+                has_rows[publication].add(subscription)
+        for fanout in unfinished:
+            self._queue.add_walk(fanout.publication, fanout.topic, fanout.position, has_rows[fanout.publication])
         self._running = True
         self._schedule()
         self._trim_timer = self._loop.call_later(TRIM_EVERY, self._trim)
@@ -357,14 +365,17 @@ class Delivery:
         if self._loop is None or not self._running:
             return
         loop = self._loop
-        with suppress(StorageError):
-            removed = self._log.trim(self._config.retention, self._clock())
-            removed.add_done_callback(lambda done: call_on(loop, self._trimmed, done))
+        try:
+            trimmed = self._log.trim(self._config.retention, self._clock())
+        except StorageError:
+            self._trim_timer = loop.call_later(TRIM_EVERY, self._trim)
+            return
+        trimmed.add_done_callback(lambda done: call_on(loop, self._trimmed, done))
 
-    def _trimmed(self, done: "Future[int]") -> None:
+    def _trimmed(self, done: "Future[Trimmed]") -> None:
         if self._loop is None or not self._running:
             return
-        more = done.exception() is None and done.result() >= REMOVED_AT_ONCE
+        more = done.exception() is None and done.result().more
         self._trim_timer = self._loop.call_later(0 if more else TRIM_EVERY, self._trim)
 
     def _tell(self, event: DeliveryEvent) -> None:

@@ -11,7 +11,6 @@ from bisect import bisect_left
 from dataclasses import dataclass
 
 from push_hub.delivery.batch import Batch
-from push_hub.delivery.config import Retention
 from push_hub.delivery.walks import FIRST_SUCCESS
 from storage import Database, Migration, Transaction
 
@@ -66,11 +65,6 @@ def save_history(tx: Transaction, batch: Batch, now: float) -> None:
             "INSERT INTO tries (subscription, publication, at, status, reason) VALUES (?, ?, ?, ?, ?)",
             [(one.subscription, one.publication, one.at, one.status, one.reason) for one in batch.tries],
         )
-
-
-def trim_history(tx: Transaction, retention: Retention) -> None:
-    for table, kept in (("delivered_pages", retention.history_pages), ("tries", retention.history_tries)):
-        tx.execute(f"DELETE FROM {table} WHERE id <= (SELECT max(id) FROM {table}) - ?", (kept,))  # noqa: S608 - own names
 
 
 def read_history(database: Database, subscription: int, topic: str, limit: int) -> list[HistoryEntry]:

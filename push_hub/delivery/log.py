@@ -4,19 +4,14 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from push_hub.delivery.batch import FAR, Batch, Key
+from push_hub.delivery.batch import CLAIMED, FAR, WAITING_FOR_ROOM, Batch, Key
 from push_hub.delivery.config import Retention
-from push_hub.delivery.history import save_history, trim_history
+from push_hub.delivery.history import save_history
+from push_hub.delivery.retention import Trimmed, trim
 from push_hub.model import Content, Publication
 from storage import Database, Row, Transaction
 
 PUBLICATION_COLUMNS = "id, topic, self_url, content_type, body, changes, accepted_at"
-# What nothing refers to any more may go; what is still to be delivered may not.
-FINISHED = (
-    "id NOT IN (SELECT publication FROM fanouts) "
-    "AND NOT EXISTS (SELECT 1 FROM retries WHERE retries.publication = publications.id)"
-)
-REMOVED_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +112,15 @@ class PublicationLog:
     def owed_keys(self) -> list[Key]:
         return [(row[0], row[1]) for row in self._database.read("SELECT subscription, publication FROM retries")]
 
+    def release_claims(self, now: float) -> Future[list[Row]]:
+        """At a start: what the process before was waiting for is due, because its answer cannot come any more."""
+        return self._database.write(
+            lambda tx: tx.execute(
+                "UPDATE retries SET next_try_at = ?1 WHERE reason IN (?2, ?3) AND next_try_at > ?1",
+                (now, CLAIMED, WAITING_FOR_ROOM),
+            )
+        )
+
     def due(self, now: float, limit: int) -> list[DueRow]:
         rows = self._database.read(
             "SELECT subscription, publication, attempts FROM retries WHERE next_try_at <= ? "
@@ -178,13 +182,9 @@ class PublicationLog:
 
     # Retention
 
-    def trim(self, retention: Retention, now: float) -> Future[int]:
-        """Remove some of what is above the bounds, oldest first; returns how many publications went."""
-
-        def work(tx: Transaction) -> int:
-            return _trim(tx, retention, now)
-
-        return self._database.write(work)
+    def trim(self, retention: Retention, now: float) -> Future[Trimmed]:
+        """Remove some of what is above the bounds, oldest first."""
+        return self._database.write(lambda tx: trim(tx, retention, now))
 
 
 def _publication(row: Row) -> Publication:
@@ -247,29 +247,3 @@ def _insert_behind(tx: Transaction, keys: Sequence[Row], now: float, reason: str
             "ON CONFLICT (subscription, publication) DO NOTHING",
             (subscription, publication, FAR if earlier else now, reason),
         )
-
-
-def _trim(tx: Transaction, retention: Retention, now: float) -> int:
-    trim_history(tx, retention)
-    tx.execute(
-        "DELETE FROM dead_letters WHERE id <= (SELECT id FROM dead_letters ORDER BY id DESC LIMIT 1 OFFSET ?)",
-        (retention.dead_letters,),
-    )
-    count, size = tx.execute(
-        "SELECT count(*), coalesce(sum(length(body) + coalesce(length(changes), 0)), 0) FROM publications"
-    )[0]
-    oldest = tx.execute(
-        "SELECT id, length(body) + coalesce(length(changes), 0), accepted_at FROM publications "  # noqa: S608
-        f"WHERE {FINISHED} ORDER BY id LIMIT ?",
-        (REMOVED_AT_ONCE,),
-    )
-    doomed: list[tuple[int]] = []
-    for publication, length, accepted_at in oldest:
-        if count <= retention.publications and size <= retention.bytes and accepted_at >= now - retention.age:
-            break
-        doomed.append((publication,))
-        count -= 1
-        size -= length
-    if doomed:
-        tx.execute_many("DELETE FROM publications WHERE id = ?", doomed)
-    return len(doomed)

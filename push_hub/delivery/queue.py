@@ -16,10 +16,10 @@ due (`add_retry`); then `take` says what to send; `delivered`, `ended`, `failed`
 
 import random
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
-from push_hub.delivery.batch import Batch, DeadLetter, Key, Row, Try
+from push_hub.delivery.batch import CLAIMED, WAITING_FOR_ROOM, Batch, DeadLetter, Key, Row, Try
 from push_hub.delivery.config import DeliveryConfig, QueueLimits
 from push_hub.delivery.hosts import Host, Hosts, host_name
 from push_hub.delivery.signing import Parcel
@@ -78,9 +78,9 @@ class DeliveryQueue:
         for subscription, publication in rows:
             self.pending.setdefault(subscription, set()).add(publication)
 
-    def add_walk(self, publication: int, topic: str, position: int) -> None:
+    def add_walk(self, publication: int, topic: str, position: int, has_rows: Set[int] = frozenset()) -> None:
         """In the order of publication ids."""
-        self._turns.add(Walk(publication, topic, position))
+        self._turns.add(Walk(publication, topic, position, has_rows))
 
     def wants_page(self) -> Walk | None:
         """Whose turn it is to load a page, if there is room. Follow up with `add_page`, `drop_walk` or `give_back`."""
@@ -111,8 +111,10 @@ class DeliveryQueue:
             return
         page = Page(walk, subscriptions[-1].id, now)
         walk.position = page.last_id
-        jobs, pending, hosts = page.jobs, self.pending, self._hosts
+        jobs, pending, hosts, has_rows = page.jobs, self.pending, self._hosts, walk.has_rows
         for subscription in subscriptions:
+            if has_rows and subscription.id in has_rows:
+                continue
             if pending and subscription.id in pending:
                 self._queue_behind(subscription.id, parcel.id)
                 continue
@@ -324,7 +326,7 @@ class DeliveryQueue:
 
     def _queue_behind(self, subscription: int, publication: int) -> None:
         rows = self.pending[subscription]
-        if publication not in rows:  # after a crash its row may be there already
+        if publication not in rows:
             rows.add(publication)
             self.counts.behind += 1
             self.batch.behind.append((subscription, publication))
@@ -395,7 +397,7 @@ class DeliveryQueue:
                 continue
             page.detached += 1
             claim = now + self._limits.timeout + CLAIM_MARGIN
-            self._write_down(job, job.attempts, claim, "no answer yet")
+            self._write_down(job, job.attempts, claim, CLAIMED)
             job.page = None
             job.stored = True
             self.active.add(job.key)
@@ -413,7 +415,7 @@ class DeliveryQueue:
         self.batch.idle.append(job.key)
         if self._hosts.park(job.host, job.key):
             self.counts.parked += 1
-        self._write_down(job, job.attempts, now + PARKED_NET, "waiting for room at its host")
+        self._write_down(job, job.attempts, now + PARKED_NET, WAITING_FOR_ROOM)
 
     def _leave_page(self, page: Page) -> None:
         page.open -= 1

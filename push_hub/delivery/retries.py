@@ -1,6 +1,6 @@
 """Brings rows whose time has come back into the queue, the earliest first."""
 
-from push_hub.delivery.batch import Key
+from push_hub.delivery.batch import WAITING_FOR_ROOM, Key
 from push_hub.delivery.log import PublicationLog
 from push_hub.delivery.parcels import Parcels
 from push_hub.delivery.queue import DeliveryQueue
@@ -63,4 +63,4 @@ class RetryScan:
         if subscription is None or parcel is None:
             self._queue.drop_row(key)
         elif not self._queue.add_retry(subscription, parcel, attempts):
-            self._queue.put_off(key, attempts, now + 1.0, "waiting for room at its host")
+            self._queue.put_off(key, attempts, now + 1.0, WAITING_FOR_ROOM)

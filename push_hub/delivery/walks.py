@@ -6,6 +6,7 @@ topics take turns, a page each, so that a topic with few subscribers does not wa
 
 from array import array
 from collections import deque
+from collections.abc import Set
 from enum import Enum
 
 from push_hub.delivery.batch import DeliveredPage, Key
@@ -79,12 +80,14 @@ class Page:
 class Walk:
     """`position`: the last subscriber that was loaded; what is on disk follows as pages are finished."""
 
-    __slots__ = ("exhausted", "pages", "parcel", "position", "publication", "topic")
+    __slots__ = ("exhausted", "has_rows", "pages", "parcel", "position", "publication", "topic")
 
-    def __init__(self, publication: int, topic: str, position: int) -> None:
+    def __init__(self, publication: int, topic: str, position: int, has_rows: Set[int] = frozenset()) -> None:
         self.publication = publication
         self.topic = topic
         self.position = position
+        # Subscriptions that had a row for this publication at the start: they get it by that row, maybe have already.
+        self.has_rows = has_rows
         self.parcel: Parcel | None = None
         self.pages: deque[Page] = deque()
         self.exhausted = False

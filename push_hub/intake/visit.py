@@ -151,7 +151,7 @@ class Visits:
         start = topic
         if source.moved_to and self._clock() - source.moved_at < self._config.permanent_redirect_trust:
             start = source.moved_to
-        subscribers = await self._threads.run(self._store.subscribers, topic)
+        subscribers = self._store.subscribers(topic)
         return await fetch_document(self._fetch, start, source.validators, subscribers, self._config, self._threads)
 
     def _again(self, topic: str, answered: float | None) -> float | None:

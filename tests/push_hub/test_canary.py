@@ -103,7 +103,7 @@ async def test_green_then_deliveries_break_then_red_then_green_again(
             raise OutboundError("the test cut the wire")
 
         with monkeypatch.context() as patch:
-            patch.setattr("push_hub.outbound.client.OutboundClient.post", broken)
+            patch.setattr("push_hub.outbound.client.Lane.post", broken)
             it.clock.now += 60
             await it.beat()
             await until(lambda: any(type(one).__name__ == "DeliveryFailed" for one in it.events))

@@ -1,13 +1,18 @@
 """What is kept on disk, for how long, and what an operator is shown after a restart."""
 
+import asyncio
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
 from push_hub.delivery import Retention
-from push_hub.delivery.log import REMOVED_AT_ONCE, PublicationLog
+from push_hub.delivery.history import MIGRATIONS as HISTORY_TABLES
+from push_hub.delivery.log import PublicationLog
+from push_hub.delivery.retention import REMOVED_AT_ONCE, Trimmed
 from push_hub.model import Content
-from storage import Database
+from push_hub.schema import MIGRATIONS as HUB_TABLES
+from storage import Database, DatabaseBusyError
 from tests.push_hub.delivery_support import OK, TOPIC, CallbackServer, open_database, rig, status, subscribe
 
 EVERYTHING = Retention(publications=10**6, bytes=10**12, age=10**9)
@@ -40,8 +45,9 @@ def fill(database: Database, count: int = 10) -> PublicationLog:
 def test_the_first_bound_that_bites_trims_the_oldest(tmp_path: Path, retention: Retention, left: int) -> None:
     with open_database(tmp_path) as database:
         log = fill(database)
-        assert log.trim(retention, 10.0).result() == 10 - left
+        assert log.trim(retention, 10.0).result() == Trimmed(10 - left, more=False)
         assert kept(database) == list(range(11 - left, 11))
+        assert database.read("SELECT * FROM log_size") == [(left, left * 100)]
 
 
 def test_what_is_still_to_be_delivered_is_not_trimmed(tmp_path: Path) -> None:
@@ -57,8 +63,45 @@ def test_a_trim_is_a_bounded_piece_of_work(tmp_path: Path) -> None:
     with open_database(tmp_path) as database:
         log = fill(database, REMOVED_AT_ONCE + 7)
         nothing = Retention(publications=0)
-        assert log.trim(nothing, 0.0).result() == REMOVED_AT_ONCE
-        assert log.trim(nothing, 0.0).result() == 7
+        assert log.trim(nothing, 0.0).result() == Trimmed(REMOVED_AT_ONCE, more=True)
+        assert log.trim(nothing, 0.0).result() == Trimmed(7, more=False)
+
+        many = [(number,) for number in range(REMOVED_AT_ONCE + 7)]
+        insert = "INSERT INTO tries (subscription, publication, at, status) VALUES (1, ?, 0, 500)"
+        database.write(lambda tx: tx.execute_many(insert, many)).result()
+        few = Retention(history_tries=3)
+        assert log.trim(few, 0.0).result() == Trimmed(0, more=True)
+        assert log.trim(few, 0.0).result() == Trimmed(0, more=False)
+        assert database.read("SELECT count(*), min(publication) FROM tries") == [(3, REMOVED_AT_ONCE + 4)]
+
+
+def test_a_store_from_before_the_size_was_kept_is_measured_once(tmp_path: Path) -> None:
+    with Database.open(tmp_path / "hub.db", [*HUB_TABLES, *HISTORY_TABLES]) as database:
+        fill(database)
+    with open_database(tmp_path) as database:
+        assert database.read("SELECT * FROM log_size") == [(10, 1000)]
+
+
+async def test_a_busy_store_puts_trimming_off_but_does_not_end_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("push_hub.delivery.fanout.TRIM_EVERY", 0.001)
+    trimmed, tries = asyncio.Event(), 0
+    real = PublicationLog.trim
+
+    def busy_at_first(log: PublicationLog, retention: Retention, now: float) -> Future[Trimmed]:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise DatabaseBusyError("too many writes are waiting")
+        trimmed.set()
+        return real(log, retention, now)
+
+    monkeypatch.setattr(PublicationLog, "trim", busy_at_first)
+    async with rig(tmp_path) as made:
+        await made.delivery.start()
+        async with asyncio.timeout(20):
+            await trimmed.wait()
 
 
 def test_dead_letters_and_history_are_bounded(tmp_path: Path) -> None:

@@ -8,9 +8,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from push_hub import schema
-from push_hub.hub import Hub, HubConfig
-from push_hub.intake import MIGRATIONS, Intake, IntakeConfig
+from push_hub.hub import TABLES, Hub, HubConfig
+from push_hub.intake import Intake, IntakeConfig
 from push_hub.intake.events import FetchFailed, IntakeEvent
 from push_hub.intake.store import Update
 from push_hub.model import Content, Publication
@@ -53,7 +52,7 @@ class Setup:
 
 @pytest.fixture
 def setup(tmp_path: Path) -> Iterator[Setup]:
-    with Database.open(tmp_path / "hub.db", [*schema.MIGRATIONS, *MIGRATIONS]) as database:
+    with Database.open(tmp_path / "hub.db", TABLES) as database:
         yield Setup(database)
 
 

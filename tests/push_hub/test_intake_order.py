@@ -19,8 +19,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from push_hub import schema
-from push_hub.intake import MIGRATIONS, Intake, IntakeConfig
+from push_hub.hub import TABLES
+from push_hub.intake import Intake, IntakeConfig
 from push_hub.intake.entries import take_apart
 from push_hub.intake.feeds import Feed
 from push_hub.intake.store import Update
@@ -89,7 +89,7 @@ class IntakeMachine(RuleBasedStateMachine):
         super().__init__()
         self.loop = asyncio.new_event_loop()
         self.folder = Path(tempfile.mkdtemp())
-        self.database = Database.open(self.folder / "hub.db", [*schema.MIGRATIONS, *MIGRATIONS])
+        self.database = Database.open(self.folder / "hub.db", TABLES)
         self.fetch = HeldFetch()
         self.fetch.types = TYPES
         self.reader = SlowReader()
@@ -267,7 +267,7 @@ test_the_last_version_wins_and_none_is_published_twice_or_out_of_order = IntakeM
 
 
 async def test_a_slow_answer_is_overtaken_by_content_that_was_brought_along(tmp_path: Path) -> None:
-    with Database.open(tmp_path / "hub.db", [*schema.MIGRATIONS, *MIGRATIONS]) as database:
+    with Database.open(tmp_path / "hub.db", TABLES) as database:
         fetch = HeldFetch()
         topic = TOPICS[0]
         fetch.bodies[topic] = b"old"

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from push_hub import schema
-from push_hub.intake import MIGRATIONS, Intake, IntakeConfig, look, source, visit
+from push_hub.hub import TABLES
+from push_hub.intake import Intake, IntakeConfig, look, source, visit
 from push_hub.intake.events import IntakeEvent, ParserGaveUp, ParsersDisagreed
 from push_hub.intake.parsers import ParserPool
 from push_hub.intake.threads import Threads
@@ -239,7 +239,7 @@ class Setup:
 
 @asynccontextmanager
 async def setup_in(path: Path, **config: float) -> AsyncIterator[Setup]:
-    with Database.open(path / "hub.db", [*schema.MIGRATIONS, *MIGRATIONS]) as database:
+    with Database.open(path / "hub.db", TABLES) as database:
         setup = Setup(database, **config)
         await setup.intake.start()
         yield setup

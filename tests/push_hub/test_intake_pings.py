@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from push_hub import schema
-from push_hub.intake import MIGRATIONS, Intake, IntakeConfig
+from push_hub.hub import TABLES
+from push_hub.intake import Intake, IntakeConfig
 from push_hub.intake.events import IntakeEvent
 from push_hub.model import Content
 from push_hub.ports import OverloadedError
@@ -50,7 +50,7 @@ class Origin:
 
 class Setup:
     def __init__(self, path: Path, session: aiohttp.ClientSession, origin: Origin, base: str) -> None:
-        self.database = Database.open(path, [*schema.MIGRATIONS, *MIGRATIONS])
+        self.database = Database.open(path, TABLES)
         self.session, self.origin, self.base = session, origin, base
         self.now = 1_000_000.0
         self.events: list[IntakeEvent] = []

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from push_hub import schema
-from push_hub.intake import MIGRATIONS, Intake, IntakeConfig
+from push_hub.hub import TABLES
+from push_hub.intake import Intake, IntakeConfig
 from push_hub.intake.store import IntakeStore
 from push_hub.model import Content
 from storage import Database, Transaction
@@ -68,7 +68,7 @@ class Setup:
 
 @asynccontextmanager
 async def setup_in(path: Path, **config: float) -> AsyncIterator[Setup]:
-    with Database.open(path / "hub.db", [*schema.MIGRATIONS, *MIGRATIONS]) as database:
+    with Database.open(path / "hub.db", TABLES) as database:
         one = Setup(database, **config)
         await one.intake.start()
         await one.intake.idle()
@@ -105,7 +105,7 @@ async def test_without_subscribers_a_topic_is_no_longer_polled(setup: Setup) -> 
 
 
 async def test_polling_is_off_unless_asked_for(tmp_path: Path) -> None:
-    with Database.open(tmp_path / "hub.db", [*schema.MIGRATIONS, *MIGRATIONS]) as database:
+    with Database.open(tmp_path / "hub.db", TABLES) as database:
         intake = Intake(database, ScriptedFetch(), LogSink(database), IntakeConfig(), lambda: NOON)
         await intake.start()
         assert len(intake._keepers) == 1
@@ -255,7 +255,7 @@ async def test_polls_leave_room_for_pings(tmp_path: Path) -> None:
 def test_the_round_over_subscribed_topics_finds_each_unknown_one_once(
     tmp_path_factory: pytest.TempPathFactory, subscribed: list[tuple[int, int]], known: set[int], page: int
 ) -> None:
-    with Database.open(tmp_path_factory.mktemp("d") / "x", [*schema.MIGRATIONS, *MIGRATIONS]) as database:
+    with Database.open(tmp_path_factory.mktemp("d") / "x", TABLES) as database:
 
         def work(tx: Transaction) -> None:
             for number, (topic, count) in enumerate(subscribed):

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from push_hub import schema
-from push_hub.intake import MIGRATIONS, Intake, IntakeConfig
+from push_hub.hub import TABLES
+from push_hub.intake import Intake, IntakeConfig
 from push_hub.intake.source import Fetched, FetchFailedError, Validators, fetch_document
 from push_hub.model import Content
 from storage import Database
@@ -196,7 +196,7 @@ class Setup:
 
 @pytest.fixture
 async def setup(tmp_path: Path) -> AsyncIterator[Setup]:
-    with Database.open(tmp_path / "hub.db", [*schema.MIGRATIONS, *MIGRATIONS]) as database:
+    with Database.open(tmp_path / "hub.db", TABLES) as database:
         one = Setup(database)
         await one.intake.start()
         yield one
