@@ -9,6 +9,7 @@ BENCHMARKS: dict[str, str] = {
     "forwarding": "forward by filter: in process, raw Ethernet, UDP, beside a bare loop and scapy",
     "fanout": "deliver publications to many callbacks: the hub, bare pycurl, bare aiohttp",
     "matching": "find a topic among many: list, Bloom filter, registry, dict",
+    "psirp": "publications over PSIRP: round trip, rate, matches, recovery, the rendezvous' growth",
     "zfilter": "forwarding efficiency of in-packet filters: one table, fpa, fpr, ours",
 }
 
