@@ -80,6 +80,11 @@ class Sender:
     def counters(self) -> SenderCounters:
         return self._context.counters
 
+    @property
+    def filters(self) -> int:
+        """Filters that items are sent along now."""
+        return sum(len(state.streams) for state in self._items.values())
+
     def set_internal(self, internal: Tags) -> None:
         """The node's internal tags, when they changed."""
         self._context.internal = internal
