@@ -168,7 +168,7 @@ class Sender:
     def is_settled(self, item: ItemId) -> bool | None:
         """Whether all who were granted the item have all of it; None when it was never granted to anybody."""
         state = self._items.get(bytes(item))
-        if state is None or not state.generation:
+        if state is None or state.generation < 0:
             return None
         return state.pending()[1] == 0
 
