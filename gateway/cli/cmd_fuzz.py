@@ -1,95 +1,66 @@
-"""`psph fuzz`: feed hostile bytes to everything that takes bytes, and count what each of them says."""
+"""`psph fuzz`: feed hostile frames to codec and forwarder, and count what each of them says."""
 
 import argparse
 import json
-import random
-import tempfile
-from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
 from gateway.cli.errors import CommandError
+from gateway.cli.fuzz_psirp import DESCRIPTION, KINDS, fuzz_psirp
 from perf.bench.family import progress_bar
 
 if TYPE_CHECKING:  # importing the packet tools takes scapy, which only this command needs
-    from collections.abc import Iterator
-
-    from psirp_stack.tools.fuzz import FuzzReport, Target
+    from psirp_stack.tools.fuzz import FuzzReport
 
 DEFAULT_FRAMES = 1_000_000
+TARGETS = ("codec", "reference")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Give mutated frames to the parsers: changed bytes, cuts, splices and noise. Every frame is counted under a\n"
-        "reason for every target. Ends with 1 when a target raised an exception, when codec and forwarder disagree\n"
-        "about a frame, or when memory grew.\n\n"
-        "wire        frames of the data plane, from scapy's fuzz(): codec and reference forwarder\n"
-        "control     payloads of the control plane: messages, courier, link state, sealed frames, topology manager\n"
-        "node        whole nodes of a working network: everything that arrives by a link, transport included\n"
-        "attachment  what applications and nodes say to each other"
+        "Give mutated frames to the parsers: seeds from scapy's fuzz(), then changed bytes, cuts, splices and noise.\n"
+        "Every frame is counted under a reason for every target. Ends with 1 when a target raised an exception, when\n"
+        "codec and forwarder disagree about a frame, or when memory grew."
     )
     parser.epilog = """\
 examples:
   psph fuzz wire                               a million frames
   psph fuzz wire --frames 20000 --seed 7       a short run, repeatable
-  psph fuzz wire --target codec                only the codec, which is the faster part
-  psph fuzz node --frames 50000"""
-    parser.add_argument("what", choices=["wire", "control", "node", "attachment"], help="what to fuzz")
+  psph fuzz wire --target codec                only the codec, which is the faster part"""
+    parser.epilog = DESCRIPTION + parser.epilog + "\n  psph fuzz node --frames 50000"
+    parser.add_argument("what", choices=["wire", *KINDS], help="what to fuzz")
     parser.add_argument(
         "--frames", type=int, default=DEFAULT_FRAMES, metavar="N", help=f"how many (default {DEFAULT_FRAMES:,})"
     )
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="another seed gives other frames (default 0)")
-    parser.add_argument(
-        "--target", action="append", metavar="NAME", help="only this one, named as in the table; may be repeated"
-    )
+    parser.add_argument("--target", action="append", choices=TARGETS, help="only this one; may be repeated")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.what in KINDS:
+        return _said(fuzz_psirp(args), args)
     if args.frames < 1:
         raise CommandError(f"--frames takes a number from 1 up, not {args.frames}")
     try:
-        from psirp_stack.tools.fuzz import fuzz
+        from psirp_stack.tools.fuzz import codec_target, fuzz, reference_target
     except ImportError as error:
         raise CommandError(f"{error}: install the packet tools (psph[tools])") from error
-    with ExitStack() as stack:
-        targets, source = _targets(args.what, args.seed, stack)
-        for name in args.target or ():
-            if name not in targets:
-                raise CommandError(f"--target {name}: `{args.what}` has {', '.join(targets)}")
-        chosen = {name: target for name, target in targets.items() if not args.target or name in args.target}
-        with progress_bar("fuzzing", args.frames) as tick:
-            report = fuzz(chosen, args.frames, args.seed, lambda done: tick("frames", done), source)
+    targets = {"codec": codec_target, "reference": reference_target()}
+    chosen = {name: target for name, target in targets.items() if not args.target or name in args.target}
+    with progress_bar("fuzzing", args.frames) as tick:
+        report = fuzz(chosen, args.frames, args.seed, lambda done: tick("frames", done))
+    return _said(report, args)
+
+
+def _said(report: "FuzzReport", args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(as_document(report), indent=2))
     else:
         show(report)
     return 0 if report.passed else 1
-
-
-def _targets(what: str, seed: int, stack: ExitStack) -> "tuple[dict[str, Target], Iterator[bytes] | None]":
-    """The targets of one kind, and where their bytes come from; None for the frames that `fuzz` makes itself."""
-    from psirp_stack.tools import fuzz, fuzz_control, fuzz_node
-
-    rng = random.Random(seed)  # noqa: S311  # repeatable on purpose
-    match what:
-        case "control":
-            return fuzz_control.control_targets(rng), fuzz_control.hostile_payloads(rng)
-        case "attachment":
-            return fuzz_node.attachment_targets(), fuzz_node.spoilt(fuzz_node.attachment_seeds(), rng)
-        case "node":
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="psph-fuzz-"))
-            network = fuzz_node.FuzzedNetwork(Path(folder), seed)
-            stack.callback(network.close)
-            targets = {name: network.target(name) for name in ("n0", "n1", "n2")}
-            targets["application"] = network.application()
-            return targets, fuzz_node.spoilt([*network.seeds, *fuzz_node.attachment_seeds() * 2], rng)
-        case _:
-            return {"codec": fuzz.codec_target, "reference": fuzz.reference_target()}, None
 
 
 def as_document(report: "FuzzReport") -> dict[str, object]:

@@ -86,18 +86,11 @@ class FuzzReport:
 
 
 def fuzz(
-    targets: Mapping[str, Target],
-    frames: int,
-    seed: int,
-    progress: Callable[[int], None] = lambda _: None,
-    source: Iterator[bytes] | None = None,
+    targets: Mapping[str, Target], frames: int, seed: int, progress: Callable[[int], None] = lambda _: None
 ) -> FuzzReport:
-    """Give each of `frames` mutated frames to every target. `progress` hears how many more are done, now and then.
-
-    Frames come from `source`, which has no end; from `hostile_frames` when it is not given.
-    """
+    """Give each of `frames` mutated frames to every target. `progress` hears how many more are done, now and then."""
     report = FuzzReport(seed, reasons={name: Counter() for name in targets})
-    for frame in islice(hostile_frames(seed) if source is None else source, frames):
+    for frame in islice(hostile_frames(seed), frames):
         for name, target in targets.items():
             try:
                 reason = target(frame)

@@ -5,7 +5,9 @@ while it worked: control frames, transport frames of both directions, and attach
 """
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 
 from identifiers import Identifier, ItemId
@@ -13,8 +15,15 @@ from psirp_stack.emulation.simulation import SimulatedNetwork
 from psirp_stack.graph import Graph
 from psirp_stack.node import attachment
 from psirp_stack.node.attachment import Attach, AttachmentError, Unframer, framed, read_request, read_told
-
-Target = Callable[[bytes], str]
+from psirp_stack.tools.fuzz import (
+    MAX_FAILURES_KEPT,
+    PROGRESS_EVERY,
+    WARM_UP_FRAMES,
+    Failure,
+    FuzzReport,
+    Target,
+    resident_bytes,
+)
 
 STEERING = (0, 1, 2, 3, 4, 5, 6, 7, 0x7F, 0x80, 0x90, 0x93, 0xC0, 0xC4, 0xCF, 0xDC, 0xF0, 0xFF)
 """Bytes that mean something to one of the parsers."""
@@ -24,6 +33,34 @@ STEP_SECONDS = 0.05
 LIFE = 5_000
 """Frames after which the fuzzed network is made anew: a forged boot number silences a node for good, rightly so."""
 ITEM = ItemId(Identifier(b"\x05" * 32), Identifier(b"\x06" * 32))
+
+
+def fuzz_from(
+    source: Iterator[bytes],
+    targets: Mapping[str, Target],
+    count: int,
+    seed: int,
+    progress: Callable[[int], None] = lambda done: None,
+) -> FuzzReport:
+    """Give the first `count` of a source to every target, as `fuzz` does with frames that it makes itself."""
+    report = FuzzReport(seed, reasons={name: Counter() for name in targets})
+    for data in islice(source, count):
+        for name, target in targets.items():
+            try:
+                reason = target(data)
+            except Exception as error:  # that this never happens is what the run is to show
+                reason = f"raised {type(error).__name__}"
+                report.failed += 1
+                if len(report.failures) < MAX_FAILURES_KEPT:
+                    report.failures.append(Failure(name, data, f"{type(error).__name__}: {error}"))
+            report.reasons[name][reason] += 1
+        report.frames += 1
+        if report.frames == min(WARM_UP_FRAMES, count):
+            report.memory_before = resident_bytes()
+        if report.frames % PROGRESS_EVERY == 0:
+            progress(PROGRESS_EVERY)
+    report.memory_after = resident_bytes()
+    return report
 
 
 def attachment_targets() -> dict[str, Target]:
