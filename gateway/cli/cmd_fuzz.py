@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gateway.cli.errors import CommandError
+from gateway.cli.fuzz_psirp import DESCRIPTION, KINDS, fuzz_psirp
 from perf.bench.family import progress_bar
 
 if TYPE_CHECKING:  # importing the packet tools takes scapy, which only this command needs
@@ -38,7 +39,8 @@ examples:
   psph fuzz wire --target codec                only the codec, which is the faster part
   psph fuzz hub                                fifty thousand requests, a few minutes
   psph fuzz hub --requests 2000 --seed 7       a short run, repeatable"""
-    parser.add_argument("what", choices=["wire", "hub"], help="what to fuzz")
+    parser.epilog = DESCRIPTION + parser.epilog + "\n  psph fuzz node --frames 50000"
+    parser.add_argument("what", choices=["wire", "hub", *KINDS], help="what to fuzz")
     parser.add_argument(
         "--frames", type=int, default=DEFAULT_FRAMES, metavar="N", help=f"how many (default {DEFAULT_FRAMES:,})"
     )
@@ -57,6 +59,8 @@ examples:
 def run(args: argparse.Namespace) -> int:
     if args.what == "hub":
         return _run_hub(args)
+    if args.what in KINDS:
+        return _said(fuzz_psirp(args), args)
     if args.frames < 1:
         raise CommandError(f"--frames takes a number from 1 up, not {args.frames}")
     try:
@@ -67,6 +71,10 @@ def run(args: argparse.Namespace) -> int:
     chosen = {name: target for name, target in targets.items() if not args.target or name in args.target}
     with progress_bar("fuzzing", args.frames) as tick:
         report = fuzz(chosen, args.frames, args.seed, lambda done: tick("frames", done))
+    return _said(report, args)
+
+
+def _said(report: "FuzzReport", args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(as_document(report), indent=2))
     else:

@@ -2,8 +2,10 @@
 
 import argparse
 import asyncio
+import io
 import json
 import signal
+import sys
 from pathlib import Path
 
 from rich.console import Console
@@ -36,6 +38,7 @@ ring.toml:
 """
 DEFAULT_DATA = Path("var/net")
 ASK_SECONDS = 3.0
+STATUS_WIDTH = 100
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -85,23 +88,18 @@ async def _up(plan: NetworkPlan, data: Path) -> None:
 
 def _up_in_namespaces(plan: NetworkPlan, data: Path) -> int:
     network = NamespaceNetwork(plan, data)
-    stopped = False
-
-    def stop(number: int, frame: object) -> None:
-        nonlocal stopped
-        stopped = True
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
-    console = Console(stderr=True)
-    with console.status("making namespaces") as shown:
-        network.up(shown.update)
+    ending = {signal.SIGTERM, signal.SIGINT}
+    # Blocked, they wait for sigwait: one that comes while namespaces are made is not lost and interrupts nothing.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ending)
     try:
+        console = Console(stderr=True)
+        with console.status("making namespaces") as shown:
+            network.up(shown.update)
         _say_up(plan, data)
-        while not stopped:
-            signal.pause()
+        signal.sigwait(ending)
     finally:
         network.down()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return 0
 
 
@@ -120,13 +118,29 @@ async def _status(sockets: list[Path], args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(known))
         return 0
-    table = Table(box=None, pad_edge=False)
-    for column in ("node", "roles", "neighbours", "sees", "publishes", "subscribes", "matches", "frames", "drops"):
-        table.add_column(column, justify="left" if column in ("node", "roles", "neighbours", "drops") else "right")
+    print(status_table(known, Console().width if sys.stdout.isatty() else STATUS_WIDTH), end="")
+    return 0
+
+
+def status_table(known: "dict[str, dict[str, object] | None]", width: int) -> str:
+    """What nodes said of themselves, a line each, and below what they dropped: readable at the given width."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("node", overflow="fold", max_width=20)
+    for column in ("roles", "neighbours"):
+        table.add_column(column, overflow="fold")
+    for column in ("sees", "publ.", "subscr.", "matches", "filters", "frames"):
+        table.add_column(column, justify="right", no_wrap=True)
+    dropped = []
     for name, account in known.items():
         table.add_row(name, *_row(account))
-    Console(width=None if Console().is_terminal else 200).print(table)
-    return 0
+        if account is not None:
+            dropped += [f"  {name}: {reason}" for reason in _drops(account)]
+    out = io.StringIO()
+    console = Console(file=out, width=width, highlight=False, emoji=False)
+    console.print(table)
+    if dropped:
+        console.print("dropped:", *dropped, sep="\n", markup=False)
+    return "".join(line.rstrip() + "\n" for line in out.getvalue().splitlines())
 
 
 async def _ask(path: Path) -> dict[str, object] | None:
@@ -141,17 +155,25 @@ async def _ask(path: Path) -> dict[str, object] | None:
 def _row(account: dict[str, object] | None) -> list[str]:
     if account is None:
         return ["does not answer", *[""] * 7]
-    links, graph, forwarder, drops = (account.get(key) for key in ("links", "graph", "forwarder", "drops"))
+    links, graph, forwarder, roles = (account.get(key) for key in ("links", "graph", "forwarder", "roles"))
     names = [str(link.get("neighbour") or "-") for link in links] if isinstance(links, list) else []
     seen = graph.get("nodes", []) if isinstance(graph, dict) else []
-    roles = account.get("roles")
     return [
         " ".join(map(str, roles)) if isinstance(roles, list) else "",
         " ".join(names),
-        str(len(seen)),
-        str(account.get("publishes")),
-        str(account.get("subscribes")),
-        "" if account.get("matches") is None else str(account.get("matches")),
-        str(forwarder.get("received")) if isinstance(forwarder, dict) else "",
-        ", ".join(f"{reason} {count}" for reason, count in drops.items()) if isinstance(drops, dict) else "",
+        _count(len(seen)),
+        _count(account.get("publishes")),
+        _count(account.get("subscribes")),
+        _count(account.get("matches")),
+        _count(account.get("filters")),
+        _count(forwarder.get("received") if isinstance(forwarder, dict) else None),
     ]
+
+
+def _count(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else ""
+
+
+def _drops(account: dict[str, object]) -> list[str]:
+    drops = account.get("drops")
+    return [f"{reason} {_count(count)}" for reason, count in drops.items()] if isinstance(drops, dict) else []

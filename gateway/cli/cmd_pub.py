@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
             await asyncio.Event().wait()
         return 0
 
-    return with_node(args, work)
+    return with_node(args, work, endless=args.hold)
 
 
 def _content(path: Path | None) -> bytes:

@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
             return EXIT_TOO_FEW if args.count is not None else 0
         return 0
 
-    return with_node(args, work)
+    return with_node(args, work, endless=args.count is None)
 
 
 async def _hand_on(publication: Publication, args: argparse.Namespace) -> None:

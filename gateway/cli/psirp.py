@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import os
+import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from psirp_stack.node.api import Client, NotAttachedError, PsirpError
 
 SOCKET_VARIABLE = "PSPH_SOCKET"
 DEFAULT_SOCKET = "var/node.sock"
+EXIT_BY_SIGNAL = 128
+"""Plus the signal's number, as shells have it."""
 
 
 def add_node_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,12 +47,30 @@ def naming_of(args: argparse.Namespace) -> Naming:
     return Naming(Scheme(args.scheme), HashName(args.hash))
 
 
-def with_node(args: argparse.Namespace, work: Callable[[Client], Awaitable[int]]) -> int:
-    """Attach to the node, do the work, detach; what the network refuses becomes one line."""
+def with_node(args: argparse.Namespace, work: Callable[[Client], Awaitable[int]], *, endless: bool = False) -> int:
+    """Attach to the node, do the work, detach; what the network refuses becomes one line.
+
+    SIGTERM and SIGINT end the work and detach. That is how an `endless` command is meant to end, so it says 0 then.
+    """
+    interrupted = 0
 
     async def attached() -> int:
         async with await Client.attach(args.socket, application=f"psph {os.getpid()}") as client:
-            return await work(client)
+            working = asyncio.ensure_future(work(client))
+
+            def stop(number: int) -> None:
+                nonlocal interrupted
+                interrupted = number
+                working.cancel()
+
+            for number in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().add_signal_handler(number, stop, number)
+            try:
+                return await working
+            except asyncio.CancelledError:
+                if not interrupted:
+                    raise
+                return 0 if endless else EXIT_BY_SIGNAL + interrupted
 
     try:
         return asyncio.run(attached())

@@ -10,6 +10,7 @@ BENCHMARKS: dict[str, str] = {
     "fanout": "deliver publications to many callbacks: the hub, bare pycurl, bare aiohttp",
     "hub": "subscribe through verification, start with a million subscriptions, ping to first delivery",
     "matching": "find a topic among many: list, Bloom filter, registry, dict",
+    "psirp": "publications over PSIRP: round trip, rate, matches, recovery, the rendezvous' growth",
     "zfilter": "forwarding efficiency of in-packet filters: one table, fpa, fpr, ours",
 }
 

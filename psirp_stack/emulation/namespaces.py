@@ -65,7 +65,11 @@ class NamespaceNetwork:
             path.write_text(_node_file(self.plan, name, interfaces))
         command = ["ip", "netns", "exec", self.namespace(name), *self._run_node, str(path)]
         self.processes[name] = subprocess.Popen(  # noqa: S603
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=_let_signals_through,  # noqa: PLW1509  (no threads here)
         )
 
     def kill(self, name: str) -> None:
@@ -111,6 +115,11 @@ class NamespaceNetwork:
         done = subprocess.run(["ip", *words], check=False, capture_output=True, text=True)  # noqa: S603, S607
         if done.returncode:
             raise NamespaceError(f"ip {' '.join(words)}: {done.stderr.strip()}")
+
+
+def _let_signals_through() -> None:
+    """Whoever builds a network may have blocked signals; its nodes must hear that they shall end."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def _node_file(plan: NetworkPlan, name: str, interfaces: Sequence[tuple[str, Impairment]]) -> str:

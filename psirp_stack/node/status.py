@@ -41,6 +41,7 @@ def account(node: "Node") -> dict[str, object]:
             "copies": forwarded.copies,
             "delivered": forwarded.delivered,
         },
+        "filters": node.sender.filters,
         "sender": asdict(node.sender.counters),
         "receiver": asdict(node.receiver.counters),
         "matches": None if node.topology is None else node.topology.items,

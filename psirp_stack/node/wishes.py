@@ -45,6 +45,9 @@ Key = tuple[Role, bytes, bytes]
 """What a node is to an item; the Rid is zero for a scope."""
 
 
+TOO_MANY = "too many requests of this node wait for an answer"
+
+
 @dataclass(frozen=True, slots=True)
 class WishConfig:
     """Times in seconds."""
@@ -65,6 +68,8 @@ class Standing(Enum):
 
 @dataclass(slots=True)
 class _Wish:
+    number: int
+    """Of the request that declared it: an answer to an earlier one, withdrawn since, is not about this."""
     standing: Standing = Standing.ASKING
     waiting: list[Answer] = field(default_factory=list)
 
@@ -119,10 +124,10 @@ class Wishes:
         wish = self._wishes.get(key)
         if wish is None:
             if len(self._unanswered) >= self.config.max_unanswered:
-                answer(Code.LIMIT_REACHED, "too many requests of this node wait for an answer")
+                answer(Code.LIMIT_REACHED, TOO_MANY)
                 return
-            wish = self._wishes[key] = _Wish()
-            request = self._signed(_declaring(role, self._next_number(), sid, rid))
+            wish = self._wishes[key] = _Wish(self._next_number())
+            request = self._signed(_declaring(role, wish.number, sid, rid))
             wish.waiting.append(answer)
             self._send(request, _Unanswered(wish=key), now)
         elif wish.standing is Standing.GRANTED:
@@ -144,11 +149,14 @@ class Wishes:
     def ask(self, make: Callable[[int], RendezvousRequest], answer: Answer, now: float) -> None:
         """Send a request about scopes; `make` gets its number."""
         if len(self._unanswered) >= self.config.max_unanswered:
-            answer(Code.LIMIT_REACHED, "too many requests of this node wait for an answer")
+            answer(Code.LIMIT_REACHED, TOO_MANY)
             return
         self._send(self._signed(make(self._next_number())), _Unanswered(answer=answer), now)
 
     def explain(self, make: Callable[[int], RendezvousRequest], taker: ExplanationTaker, now: float) -> None:
+        if len(self._unanswered) >= self.config.max_unanswered:
+            taker(Reply(0, Code.LIMIT_REACHED, TOO_MANY))
+            return
         self._send(make(self._next_number()), _Unanswered(explanation=taker), now)
 
     # What the rendezvous says.
@@ -220,7 +228,7 @@ class Wishes:
             return
         code = Code(reply.code)
         if asked.wish is not None:
-            self._settle(asked.wish, code, reply.reason)
+            self._settle(asked.wish, reply.number, code, reply.reason)
         elif asked.answer is not None:
             asked.answer(code, reply.reason)
         elif asked.explanation is not None:
@@ -229,9 +237,9 @@ class Wishes:
             # An answer to what was sent before the last declaration says nothing of what that brought.
             self._declare_everything(now)
 
-    def _settle(self, key: Key, code: Code, reason: str) -> None:
+    def _settle(self, key: Key, number: int, code: Code, reason: str) -> None:
         wish = self._wishes.get(key)
-        if wish is None:
+        if wish is None or wish.number != number:
             return
         if code is Code.SUCCESS:
             if wish.standing is Standing.ASKING:
@@ -256,11 +264,8 @@ class Wishes:
 
     def _declare_everything(self, now: float) -> None:
         self.redeclared += 1
-        entries = [
-            self._signed(Declaration(role, sid, rid))
-            for (role, sid, rid), wish in self._wishes.items()
-            if wish.standing is Standing.GRANTED
-        ]
+        # Also those that are not answered yet: what is not declared here is taken for withdrawn.
+        entries = [self._signed(Declaration(role, sid, rid)) for role, sid, rid in self._wishes]
         parts = max(1, -(-len(entries) // MAX_ENTRIES))
         for part in range(parts):
             some = tuple(entries[part * MAX_ENTRIES : (part + 1) * MAX_ENTRIES])

@@ -80,6 +80,11 @@ class Sender:
     def counters(self) -> SenderCounters:
         return self._context.counters
 
+    @property
+    def filters(self) -> int:
+        """Filters that items are sent along now."""
+        return sum(len(state.streams) for state in self._items.values())
+
     def set_internal(self, internal: Tags) -> None:
         """The node's internal tags, when they changed."""
         self._context.internal = internal
@@ -163,7 +168,7 @@ class Sender:
     def is_settled(self, item: ItemId) -> bool | None:
         """Whether all who were granted the item have all of it; None when it was never granted to anybody."""
         state = self._items.get(bytes(item))
-        if state is None or not state.generation:
+        if state is None or state.generation < 0:
             return None
         return state.pending()[1] == 0
 

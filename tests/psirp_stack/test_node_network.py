@@ -311,18 +311,38 @@ def test_an_application_that_handles_nothing_does_not_stop_its_neighbour(network
     assert any("not handled" in skipped.reason for skipped in stuck.skipped)
 
 
-def test_what_was_published_is_delivered_although_its_publisher_goes_at_once(networks: Networks) -> None:
+@pytest.mark.parametrize(("home", "reader"), [("n0", "n3"), ("n3", "n0")])
+def test_what_was_published_is_delivered_although_its_publisher_goes_at_once(
+    networks: Networks, home: str, reader: str
+) -> None:
+    """Also where the word to start comes later than the answer to the application, which then goes."""
     network = networks(line(4), impairment=Impairment(delay=0.01))
-    subscriber = network.application("n3")
+    subscriber = network.application(reader)
     subscriber.subscribe(ITEM)
     network.run(2)
-    publisher = network.application("n0")
+    publisher = network.application(home)
     publisher.publish(ITEM, b"last words" * 2000)
-    network.run_until(lambda: bool(publisher.told), 5, 0.005)
+    assert network.run_until(lambda: bool(publisher.told), 5, 0.001)
     publisher.detach()
     network.run(8)
     assert subscriber.contents(ITEM) == [b"last words" * 2000]
+    network.run(8)
     assert explained(network, "n1").publishers == ()  # and then it is withdrawn
+
+
+def test_an_item_of_which_nobody_has_heard_yet_lingers_for_a_moment(networks: Networks) -> None:
+    network = networks(line(4))
+    publisher = network.application("n3")
+    publisher.publish(ITEM, b"short")
+    assert network.run_until(lambda: bool(publisher.told), 5, 0.001)
+    publisher.detach()
+    network.run(0.5)
+    assert explained(network, "n1").publishers == ("n3",)
+    late = network.application("n1")
+    late.subscribe(ITEM)
+    network.run(5)
+    assert late.contents(ITEM) == [b"short"]
+    assert explained(network, "n2").publishers == ()
 
 
 def test_a_publisher_that_returns_while_its_item_lingers_goes_on(networks: Networks) -> None:

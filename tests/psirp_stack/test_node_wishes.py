@@ -1,0 +1,205 @@
+"""A node's dealings with the rendezvous: declared once, withdrawn once, and declared again when out of step."""
+
+import pytest
+
+from psirp_stack.control.codes import Code
+from psirp_stack.control.messages import (
+    MAX_ENTRIES,
+    DeclarationRefused,
+    DeclarationsRefused,
+    Declare,
+    Explain,
+    Explanation,
+    KeepAlive,
+    PublishItem,
+    PublishScope,
+    RendezvousRequest,
+    Reply,
+    ScopePolicy,
+    SubscribeItem,
+    SubscribeScope,
+    UnpublishItem,
+)
+from psirp_stack.node.wishes import Key, WishConfig, Wishes
+from psirp_stack.rendezvous.declarations import WHOLE_SCOPE, Role, declaration_hash
+from tests.psirp_stack.simulated import scope
+
+S, X, Y = scope(1), scope(2), scope(3)
+
+
+class Answers:
+    def __init__(self) -> None:
+        self.got: list[tuple[Code, str]] = []
+
+    def __call__(self, code: Code, reason: str) -> None:
+        self.got.append((code, reason))
+
+    @property
+    def codes(self) -> list[Code]:
+        return [code for code, _ in self.got]
+
+
+@pytest.fixture
+def wishes() -> Wishes:
+    made = Wishes(7, config=WishConfig(keep_alive=10.0, wait_for_rendezvous=30.0, max_unanswered=5))
+    made.rendezvous_known(True, 0.0)
+    made.handle_timer(0.0)
+    first = made.next_message(0.0)
+    assert isinstance(first, KeepAlive)
+    made.receive(Reply(first.number, Code.SUCCESS), 0.0)
+    return made
+
+
+def said(wishes: Wishes, now: float = 1.0) -> list[RendezvousRequest]:
+    messages = []
+    while (message := wishes.next_message(now)) is not None:
+        messages.append(message)
+    return messages
+
+
+def granted(wishes: Wishes, role: Role, rid: bytes) -> None:
+    wishes.want(role, S, rid, Answers(), 1.0)
+    for message in said(wishes):
+        wishes.receive(Reply(message.number, Code.SUCCESS), 1.0)
+
+
+def test_a_wish_is_declared_once_and_all_who_have_it_are_answered(wishes: Wishes) -> None:
+    first, second, late = Answers(), Answers(), Answers()
+    wishes.want(Role.SUBSCRIBES, S, X, first, 1.0)
+    wishes.want(Role.SUBSCRIBES, S, X, second, 1.0)
+    (request,) = said(wishes)
+    assert isinstance(request, SubscribeItem)
+    assert first.got == second.got == []
+    wishes.receive(Reply(request.number, Code.SUCCESS), 1.1)
+    wishes.want(Role.SUBSCRIBES, S, X, late, 1.2)
+    assert first.codes == second.codes == late.codes == [Code.SUCCESS]
+    assert said(wishes) == []
+
+
+def test_a_refused_wish_can_be_declared_again(wishes: Wishes) -> None:
+    refused = Answers()
+    wishes.want(Role.PUBLISHES, S, X, refused, 1.0)
+    (request,) = said(wishes)
+    wishes.receive(Reply(request.number, Code.NOT_ALLOWED, "not among them"), 1.0)
+    assert refused.got == [(Code.NOT_ALLOWED, "not among them")]
+    assert (Role.PUBLISHES, S, X) not in wishes
+    wishes.want(Role.PUBLISHES, S, X, refused, 2.0)
+    assert isinstance(said(wishes)[0], PublishItem)
+
+
+def test_the_digest_is_that_of_what_is_granted(wishes: Wishes) -> None:
+    granted(wishes, Role.PUBLISHES, X)
+    granted(wishes, Role.SUBSCRIBES, Y)
+    wishes.leave(Role.PUBLISHES, S, X, 2.0)
+    (left,) = said(wishes)
+    assert isinstance(left, UnpublishItem)
+    wishes.receive(Reply(left.number, Code.SUCCESS), 2.0)
+    wishes.handle_timer(20.0)
+    (alive,) = said(wishes)
+    assert alive == KeepAlive(alive.number, 7, declaration_hash(Role.SUBSCRIBES, S, Y))
+
+
+def test_no_keep_alive_while_an_answer_is_awaited_since_the_digest_is_not_certain(wishes: Wishes) -> None:
+    wishes.want(Role.PUBLISHES, S, X, Answers(), 1.0)
+    (request,) = said(wishes)
+    wishes.handle_timer(20.0)
+    assert said(wishes) == []
+    wishes.receive(Reply(request.number, Code.SUCCESS), 20.0)
+    wishes.handle_timer(30.0)
+    assert isinstance(said(wishes)[0], KeepAlive)
+
+
+def test_out_of_step_declares_everything_again_in_parts(wishes: Wishes) -> None:
+    rids = [scope(number) for number in range(10, 10 + MAX_ENTRIES + 5)]
+    for rid in rids:
+        granted(wishes, Role.SUBSCRIBES, rid)
+    wishes.handle_timer(20.0)
+    (alive,) = said(wishes)
+    wishes.receive(Reply(alive.number, Code.OUT_OF_STEP), 20.0)
+    parts = said(wishes)
+    assert [(part.part, part.parts) for part in parts if isinstance(part, Declare)] == [(0, 2), (1, 2)]
+    assert sorted(entry.rid for part in parts if isinstance(part, Declare) for entry in part.entries) == rids
+    assert wishes.redeclared == 1
+
+
+def test_what_the_rendezvous_takes_back_is_told(wishes: Wishes) -> None:
+    told: list[tuple[Key, Code, str]] = []
+    wishes.on_withdrawn = lambda key, code, reason: told.append((key, code, reason))
+    granted(wishes, Role.PUBLISHES, X)
+    refused = DeclarationRefused(int(Role.PUBLISHES), S, X, Code.NOT_ALLOWED, "the policy changed")
+    wishes.receive(DeclarationsRefused(0, (refused, refused)), 2.0)
+    assert told == [((Role.PUBLISHES, S, X), Code.NOT_ALLOWED, "the policy changed")]
+    assert not wishes.granted((Role.PUBLISHES, S, X))
+    wishes.handle_timer(20.0)
+    (alive,) = said(wishes)
+    assert alive == KeepAlive(alive.number, 7, 0)
+
+
+def test_who_waits_when_a_wish_is_withdrawn_is_told(wishes: Wishes) -> None:
+    waiting = Answers()
+    wishes.want(Role.WATCHES, S, WHOLE_SCOPE, waiting, 1.0)
+    wishes.leave(Role.WATCHES, S, WHOLE_SCOPE, 1.0)
+    asked, left = said(wishes)
+    assert isinstance(asked, SubscribeScope)
+    assert waiting.codes == [Code.DOES_NOT_EXIST]
+    wishes.receive(Reply(asked.number, Code.SUCCESS), 2.0)
+    wishes.receive(Reply(left.number, Code.SUCCESS), 2.0)
+    assert not wishes.granted((Role.WATCHES, S, WHOLE_SCOPE))
+    assert wishes.unanswered == 0
+
+
+def test_leaving_and_wanting_again_before_the_first_answer_ends_wanted(wishes: Wishes) -> None:
+    again = Answers()
+    wishes.want(Role.SUBSCRIBES, S, X, Answers(), 1.0)
+    wishes.leave(Role.SUBSCRIBES, S, X, 1.0)
+    wishes.want(Role.SUBSCRIBES, S, X, again, 1.0)
+    first, left, second = said(wishes)
+    for number in (first.number, left.number):
+        wishes.receive(Reply(number, Code.SUCCESS), 2.0)
+    # The answer to the first request is not the answer to the second.
+    assert again.got == []
+    wishes.receive(Reply(second.number, Code.SUCCESS), 2.0)
+    assert again.codes == [Code.SUCCESS]
+    wishes.handle_timer(20.0)
+    (alive,) = said(wishes)
+    assert isinstance(alive, KeepAlive)
+    assert alive.digest == declaration_hash(Role.SUBSCRIBES, S, X)
+
+
+def test_too_many_unanswered_requests_are_refused(wishes: Wishes) -> None:
+    answers = [Answers() for _ in range(7)]
+    for number, answer in enumerate(answers):
+        wishes.want(Role.SUBSCRIBES, S, scope(100 + number), answer, 1.0)
+    assert [answer.codes for answer in answers] == [[]] * 5 + [[Code.LIMIT_REACHED]] * 2
+    more = Answers()
+    wishes.ask(lambda number: PublishScope(number, S, policy=ScopePolicy()), more, 1.0)
+    assert more.codes == [Code.LIMIT_REACHED]
+    explained: list[Explanation | Reply] = []
+    wishes.explain(lambda number: Explain(number, S, X), explained.append, 1.0)
+    assert isinstance(explained[0], Reply)
+    assert explained[0].code == Code.LIMIT_REACHED
+
+
+def test_without_a_rendezvous_requests_wait_and_then_fail_with_a_reason() -> None:
+    wishes = Wishes(1, config=WishConfig(wait_for_rendezvous=30.0))
+    answer = Answers()
+    wishes.want(Role.SUBSCRIBES, S, X, answer, 0.0)
+    assert wishes.next_message(1.0) is None
+    assert wishes.next_timer() == 30.0
+    wishes.handle_timer(30.0)
+    assert answer.codes == [Code.NO_RENDEZVOUS]
+    assert wishes.next_timer() is None
+
+
+def test_explanations_and_failures_find_who_asked(wishes: Wishes) -> None:
+    got: list[Explanation | Reply] = []
+    wishes.explain(lambda number: Explain(number, S, X), got.append, 1.0)
+    wishes.explain(lambda number: Explain(number, S, Y), got.append, 1.0)
+    first, second = said(wishes)
+    wishes.receive(Explanation(first.number, True, True, ("a",), (), ScopePolicy()), 1.0)
+    wishes.failed(second.number, Code.UNREACHABLE, "did not answer", 2.0)
+    assert isinstance(got[0], Explanation)
+    assert isinstance(got[1], Reply)
+    assert wishes.unanswered == 0
+    wishes.receive(Explanation(first.number, True, True, (), (), ScopePolicy()), 3.0)  # said twice
+    assert len(got) == 2
