@@ -11,6 +11,7 @@ It runs alone. Somebody who wants more (a gateway) adds a listener, and hands pu
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from push_hub.delivery import MIGRATIONS as DELIVERY_TABLES
 from push_hub.delivery import ContentRefusedError, Delivery, DeliveryConfig, QueueLimits, Retention
 from push_hub.delivery import OverloadedError as DeliveryOverloadedError
 from push_hub.diagnostics import Diagnostics, DiagnosticsConfig
+from push_hub.events import PartFailed
 from push_hub.health import MIGRATIONS as HEALTH_TABLES
 from push_hub.health import Check, Health, HealthConfig, QueueLevel
 from push_hub.intake import MIGRATIONS as INTAKE_TABLES
@@ -42,7 +44,7 @@ from push_hub.sse import StreamConfig, Streams
 from push_hub.subscriptions import DEFAULT_HISTORY_ROWS, Change, Subscriptions
 from push_hub.subscriptions import MIGRATIONS as SUBSCRIPTION_TABLES
 from push_hub.verifier import Verifier, VerifierConfig
-from storage import Database
+from storage import Database, StorageError
 
 DATABASE_NAME = "hub.sqlite"
 TABLES = [*HUB_TABLES, *DELIVERY_TABLES, *SUBSCRIPTION_TABLES, *INTAKE_TABLES, *HEALTH_TABLES, *CANARY_TABLES]
@@ -306,8 +308,7 @@ class Hub:
         if canary is not None and topic == canary.topic:
             canary.accepted()
             return publication
-        for listener in self._listeners:
-            listener.publication_accepted(publication)
+        self._tell_listeners(lambda listener: listener.publication_accepted(publication))
         self._running.streams.published(topic)
         return publication
 
@@ -324,8 +325,16 @@ class Hub:
         if canary is not None and change.topic == canary.topic:
             canary.subscribers_changed(change.live)
             return
+        self._tell_listeners(lambda listener: listener.subscription_changed(change.topic, change.live))
+
+    def _tell_listeners(self, tell: Callable[[HubListener], None]) -> None:
+        """What they are told is on disk already: a fault of theirs must not look like a fault of the store."""
         for listener in self._listeners:
-            listener.subscription_changed(change.topic, change.live)
+            try:
+                tell(listener)
+            except Exception as error:
+                if self._observer is not None:
+                    self._observer(PartFailed("listener", f"{type(error).__name__}: {error}"))
 
     def _gone(self, subscription: Subscription) -> None:
         task = asyncio.get_running_loop().create_task(self._remove(subscription))
@@ -333,11 +342,12 @@ class Hub:
         task.add_done_callback(self._leaving.discard)
 
     async def _remove(self, subscription: Subscription) -> None:
-        change = await self._running.subscriptions.remove(
-            subscription.id, "its callback answered 410 (gone)", self._clock()
-        )
-        if change is not None:
-            self._changed(change)
+        with suppress(StorageError):  # the next delivery gets a 410 again
+            change = await self._running.subscriptions.remove(
+                subscription.id, "its callback answered 410 (gone)", self._clock()
+            )
+            if change is not None:
+                self._changed(change)
 
 
 class _ForStrangers:

@@ -14,7 +14,15 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from push_hub.events import HubEvent, IntentConfirmed, IntentFailed, IntentRetried, LimitReached, Observer
+from push_hub.events import (
+    HubEvent,
+    IntentConfirmed,
+    IntentFailed,
+    IntentRetried,
+    LimitReached,
+    Observer,
+    PartFailed,
+)
 from push_hub.events import SubscriptionEnded as SubscriptionEndedEvent
 from push_hub.ports import GetFailedError, Getter, OverloadedError, Validator
 from push_hub.protocol.leases import LeasePolicy
@@ -40,6 +48,7 @@ from storage import StorageError
 LOAD_PAGE = 5_000
 NONCE_BYTES = 9
 ERROR_PAUSE = 1.0
+FAULT_PAUSE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,6 +330,9 @@ class Verifier:
             # The row is still there as it was; the disk may be better in a moment.
             self._tell(LimitReached("storage"))
             again = self._clock() + ERROR_PAUSE
+        except Exception as error:  # the policy is not ours; what was acknowledged is looked at again all the same
+            self._tell(PartFailed("verifier", f"{type(error).__name__}: {error}"))
+            again = self._clock() + FAULT_PAUSE
         finally:
             self._running.discard(row)
             if row in self._asked_again:
