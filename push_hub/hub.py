@@ -38,11 +38,10 @@ from push_hub.ports import GetFailedError, OverloadedError, Response, Validator
 from push_hub.protocol.numbers import Mode
 from push_hub.protocol.requests import RequestError
 from push_hub.protocol.verification import Intent
-from push_hub.schema import MIGRATIONS as HUB_TABLES
+from push_hub.schema import HUB_TABLES, SUBSCRIPTION_TABLES
 from push_hub.server import HubServer, ServerConfig
 from push_hub.sse import StreamConfig, Streams
 from push_hub.subscriptions import DEFAULT_HISTORY_ROWS, Change, Subscriptions
-from push_hub.subscriptions import MIGRATIONS as SUBSCRIPTION_TABLES
 from push_hub.verifier import Verifier, VerifierConfig
 from storage import Database, StorageError
 
