@@ -23,11 +23,11 @@ from push_hub.delivery import MIGRATIONS as DELIVERY_TABLES
 from push_hub.delivery import ContentRefusedError, Delivery, DeliveryConfig, QueueLimits, Retention
 from push_hub.delivery import OverloadedError as DeliveryOverloadedError
 from push_hub.diagnostics import Diagnostics, DiagnosticsConfig
-from push_hub.events import PartFailed
 from push_hub.health import MIGRATIONS as HEALTH_TABLES
 from push_hub.health import Check, Health, HealthConfig, QueueLevel
 from push_hub.intake import MIGRATIONS as INTAKE_TABLES
 from push_hub.intake import Intake, IntakeConfig
+from push_hub.listeners import GuardedListener
 from push_hub.listening import Doorkeeper, GuardedSite, RequestLog, open_socket
 from push_hub.model import Content, Dialect, HubListener, Publication, Subscription
 from push_hub.outbound.addresses import AddressPolicy
@@ -140,7 +140,7 @@ class Hub:
         return self._running.canary
 
     def add_listener(self, listener: HubListener) -> None:
-        self._listeners.append(listener)
+        self._listeners.append(GuardedListener(listener, self._observer))
 
     async def deliver(self, topic: str, self_url: str, content: Content) -> Publication:
         """Send this state of a topic to its subscribers here. It is on disk when this returns.
@@ -307,7 +307,8 @@ class Hub:
         if canary is not None and topic == canary.topic:
             canary.accepted()
             return publication
-        self._tell_listeners(lambda listener: listener.publication_accepted(publication))
+        for listener in self._listeners:
+            listener.publication_accepted(publication)
         self._running.streams.published(topic)
         return publication
 
@@ -324,16 +325,8 @@ class Hub:
         if canary is not None and change.topic == canary.topic:
             canary.subscribers_changed(change.live)
             return
-        self._tell_listeners(lambda listener: listener.subscription_changed(change.topic, change.live))
-
-    def _tell_listeners(self, tell: Callable[[HubListener], None]) -> None:
-        """What they are told is on disk already: a fault of theirs must not look like a fault of the store."""
         for listener in self._listeners:
-            try:
-                tell(listener)
-            except Exception as error:
-                if self._observer is not None:
-                    self._observer(PartFailed("listener", f"{type(error).__name__}: {error}"))
+            listener.subscription_changed(change.topic, change.live)
 
     def _gone(self, subscription: Subscription) -> None:
         task = asyncio.get_running_loop().create_task(self._remove(subscription))
