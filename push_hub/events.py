@@ -18,6 +18,14 @@ class RequestBroke:
 
 
 @dataclass(frozen=True, slots=True)
+class PartFailed:
+    """A fault in what was put into the hub: a listener, or the operator's policy. The hub goes on without it."""
+
+    part: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class LimitReached:
     """A bound bit; `name` is the configuration field."""
 
@@ -68,6 +76,7 @@ class CanaryChanged:
 HubEvent = (
     RequestRefused
     | RequestBroke
+    | PartFailed
     | LimitReached
     | IntentConfirmed
     | IntentRetried

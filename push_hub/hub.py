@@ -11,6 +11,7 @@ It runs alone. Somebody who wants more (a gateway) adds a listener, and hands pu
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from push_hub.health import MIGRATIONS as HEALTH_TABLES
 from push_hub.health import Check, Health, HealthConfig, QueueLevel
 from push_hub.intake import MIGRATIONS as INTAKE_TABLES
 from push_hub.intake import Intake, IntakeConfig
+from push_hub.listeners import GuardedListener
 from push_hub.listening import Doorkeeper, GuardedSite, RequestLog, open_socket
 from push_hub.model import Content, Dialect, HubListener, Publication, Subscription
 from push_hub.outbound.addresses import AddressPolicy
@@ -36,13 +38,12 @@ from push_hub.ports import GetFailedError, OverloadedError, Response, Validator
 from push_hub.protocol.numbers import Mode
 from push_hub.protocol.requests import RequestError
 from push_hub.protocol.verification import Intent
-from push_hub.schema import MIGRATIONS as HUB_TABLES
+from push_hub.schema import HUB_TABLES, SUBSCRIPTION_TABLES
 from push_hub.server import HubServer, ServerConfig
 from push_hub.sse import StreamConfig, Streams
 from push_hub.subscriptions import DEFAULT_HISTORY_ROWS, Change, Subscriptions
-from push_hub.subscriptions import MIGRATIONS as SUBSCRIPTION_TABLES
 from push_hub.verifier import Verifier, VerifierConfig
-from storage import Database
+from storage import Database, StorageError
 
 DATABASE_NAME = "hub.sqlite"
 TABLES = [*HUB_TABLES, *DELIVERY_TABLES, *SUBSCRIPTION_TABLES, *INTAKE_TABLES, *HEALTH_TABLES, *CANARY_TABLES]
@@ -139,7 +140,7 @@ class Hub:
         return self._running.canary
 
     def add_listener(self, listener: HubListener) -> None:
-        self._listeners.append(listener)
+        self._listeners.append(GuardedListener(listener, self._observer))
 
     async def deliver(self, topic: str, self_url: str, content: Content) -> Publication:
         """Send this state of a topic to its subscribers here. It is on disk when this returns.
@@ -342,11 +343,12 @@ class Hub:
         task.add_done_callback(self._leaving.discard)
 
     async def _remove(self, subscription: Subscription) -> None:
-        change = await self._running.subscriptions.remove(
-            subscription.id, "its callback answered 410 (gone)", self._clock()
-        )
-        if change is not None:
-            self._changed(change)
+        with suppress(StorageError):  # the next delivery gets a 410 again
+            change = await self._running.subscriptions.remove(
+                subscription.id, "its callback answered 410 (gone)", self._clock()
+            )
+            if change is not None:
+                self._changed(change)
 
 
 class _ForStrangers:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from push_hub.model import Content, Publication
+from push_hub.model import Content
 
 
 class OverloadedError(Exception):
@@ -45,15 +45,6 @@ class PingTaker(Protocol):
 
     async def offer(self, topic: str, content: Content, self_url: str) -> None:
         """Content an allowed publisher brought along. Raises `OverloadedError`, or `RequestError` with the reason."""
-
-
-class PublicationLog(Protocol):
-    """Reading back what was published."""
-
-    def after(self, topic: str, after_id: int, limit: int) -> Sequence[Publication]:
-        """Publications of a topic with an id above `after_id`, oldest first."""
-
-    def newest_id(self, topic: str) -> int: ...
 
 
 class Validator(Protocol):

@@ -2,7 +2,7 @@
 
 from storage import Migration
 
-MIGRATIONS = [
+HUB_TABLES = [
     Migration(
         "push_hub",
         1,
@@ -99,5 +99,49 @@ MIGRATIONS = [
         2,
         # What a gateway brought from another network: it must never be sent back there.
         ["ALTER TABLE publications ADD COLUMN brought INTEGER NOT NULL DEFAULT 0"],
+    ),
+]
+
+SUBSCRIPTION_TABLES = [
+    Migration(
+        "push_hub.subscriptions",
+        1,
+        [
+            # 0.3 only: what the hub needs to recheck a subscription by itself before its lease ends.
+            """CREATE TABLE refreshes (
+                subscription INTEGER PRIMARY KEY REFERENCES subscriptions (id) ON DELETE CASCADE,
+                verify_token TEXT,
+                lease_asked  INTEGER,
+                refresh_at   REAL
+            )""",
+            "CREATE INDEX refreshes_due ON refreshes (refresh_at) WHERE refresh_at IS NOT NULL",
+            # Counting a topic's rows would cost as much as it has subscribers, at each change.
+            "CREATE TABLE subscriber_counts (topic TEXT PRIMARY KEY, live INTEGER NOT NULL) WITHOUT ROWID",
+            "INSERT INTO subscriber_counts SELECT topic, COUNT(*) FROM subscriptions GROUP BY topic",
+            """CREATE TRIGGER subscription_added AFTER INSERT ON subscriptions BEGIN
+                INSERT INTO subscriber_counts VALUES (new.topic, 1)
+                ON CONFLICT (topic) DO UPDATE SET live = live + 1;
+            END""",
+            """CREATE TRIGGER subscription_removed AFTER DELETE ON subscriptions BEGIN
+                UPDATE subscriber_counts SET live = live - 1 WHERE topic = old.topic;
+                DELETE FROM subscriber_counts WHERE topic = old.topic AND live = 0;
+            END""",
+            """CREATE TABLE subscription_history (
+                id       INTEGER PRIMARY KEY AUTOINCREMENT,
+                topic    TEXT NOT NULL,
+                callback TEXT NOT NULL,
+                at       REAL NOT NULL,
+                what     TEXT NOT NULL
+            )""",
+            "CREATE INDEX subscription_history_by_key ON subscription_history (topic, callback, id)",
+        ],
+    ),
+    Migration(
+        "push_hub.subscriptions",
+        2,
+        [
+            "ALTER TABLE subscriptions ADD COLUMN difference INTEGER NOT NULL DEFAULT 0",
+            "CREATE INDEX dead_letters_by_subscription ON dead_letters (subscription)",
+        ],
     ),
 ]

@@ -14,57 +14,13 @@ from push_hub.model import Dialect, SignatureMethod, Subscription
 from push_hub.protocol.leases import is_live, lease_until, refresh_at
 from push_hub.protocol.numbers import Mode
 from push_hub.protocol.verification import Intent, intent_from_text, intent_to_text
-from storage import Database, Migration, Row, Transaction
+from storage import Database, Row, Transaction
 
 T = TypeVar("T")
 
 DEFAULT_HISTORY_ROWS = 200_000
 HISTORY_TRIM_EVERY = 256
 MAX_HISTORY_READ = 100
-
-MIGRATIONS = [
-    Migration(
-        "push_hub.subscriptions",
-        1,
-        [
-            # 0.3 only: what the hub needs to recheck a subscription by itself before its lease ends.
-            """CREATE TABLE refreshes (
-                subscription INTEGER PRIMARY KEY REFERENCES subscriptions (id) ON DELETE CASCADE,
-                verify_token TEXT,
-                lease_asked  INTEGER,
-                refresh_at   REAL
-            )""",
-            "CREATE INDEX refreshes_due ON refreshes (refresh_at) WHERE refresh_at IS NOT NULL",
-            # Counting a topic's rows would cost as much as it has subscribers, at each change.
-            "CREATE TABLE subscriber_counts (topic TEXT PRIMARY KEY, live INTEGER NOT NULL) WITHOUT ROWID",
-            "INSERT INTO subscriber_counts SELECT topic, COUNT(*) FROM subscriptions GROUP BY topic",
-            """CREATE TRIGGER subscription_added AFTER INSERT ON subscriptions BEGIN
-                INSERT INTO subscriber_counts VALUES (new.topic, 1)
-                ON CONFLICT (topic) DO UPDATE SET live = live + 1;
-            END""",
-            """CREATE TRIGGER subscription_removed AFTER DELETE ON subscriptions BEGIN
-                UPDATE subscriber_counts SET live = live - 1 WHERE topic = old.topic;
-                DELETE FROM subscriber_counts WHERE topic = old.topic AND live = 0;
-            END""",
-            """CREATE TABLE subscription_history (
-                id       INTEGER PRIMARY KEY AUTOINCREMENT,
-                topic    TEXT NOT NULL,
-                callback TEXT NOT NULL,
-                at       REAL NOT NULL,
-                what     TEXT NOT NULL
-            )""",
-            "CREATE INDEX subscription_history_by_key ON subscription_history (topic, callback, id)",
-        ],
-    ),
-    Migration(
-        "push_hub.subscriptions",
-        2,
-        [
-            "ALTER TABLE subscriptions ADD COLUMN difference INTEGER NOT NULL DEFAULT 0",
-            "CREATE INDEX dead_letters_by_subscription ON dead_letters (subscription)",
-        ],
-    ),
-]
 
 # Looked up by their text for each delivery: calling the enum takes several times as long.
 _METHODS = {method.value: method for method in SignatureMethod}

@@ -1,20 +1,25 @@
 """Works through the intents that wait for their check: durable, a bounded number at once, fair between hosts.
 
-The rows are on disk; memory holds their numbers only, in one line per callback host. A host gets few checks at
-a time however many wait for it, so that nobody can aim the hub at a host, and a host that does not answer holds
-up nobody else.
+The rows are on disk; memory holds their numbers only. Whose turn it is, is decided in `checks`.
 """
 
 import asyncio
 import contextlib
-import heapq
 import secrets
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from push_hub.events import HubEvent, IntentConfirmed, IntentFailed, IntentRetried, LimitReached, Observer
+from push_hub.checks import CheckQueue
+from push_hub.events import (
+    HubEvent,
+    IntentConfirmed,
+    IntentFailed,
+    IntentRetried,
+    LimitReached,
+    Observer,
+    PartFailed,
+)
 from push_hub.events import SubscriptionEnded as SubscriptionEndedEvent
 from push_hub.ports import GetFailedError, Getter, OverloadedError, Validator
 from push_hub.protocol.leases import LeasePolicy
@@ -40,6 +45,7 @@ from storage import StorageError
 LOAD_PAGE = 5_000
 NONCE_BYTES = 9
 ERROR_PAUSE = 1.0
+FAULT_PAUSE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +87,7 @@ class Verifier:
         self._validator = validator
         self._observer = observer
         self._clock = clock
-        # Every row in one of three states: in its host's line, running, or waiting for its time.
-        self._lines: dict[str, deque[int]] = {}
-        self._turn: deque[str] = deque()
-        self._in_turn: set[str] = set()
-        self._queued: dict[int, str] = {}
-        self._running: set[int] = set()
-        self._asked_again: set[int] = set()
-        self._synchronous = 0
-        self._running_on: dict[str, int] = {}
-        self._waiting: dict[int, tuple[float, str]] = {}
-        self._timers: list[tuple[float, int]] = []
-        self._per_host_pending: dict[str, int] = {}
-        self._retries_on: dict[str, int] = {}
+        self._queue = CheckQueue(config.concurrency, config.per_host)
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
@@ -104,7 +98,13 @@ class Verifier:
 
     @property
     def waiting(self) -> int:
-        return len(self._queued) + len(self._running) + len(self._waiting)
+        """Intents that are not settled, those under way among them."""
+        return len(self._queue)
+
+    @property
+    def running(self) -> int:
+        """Checks under way."""
+        return self._queue.running
 
     def new_nonce(self) -> str:
         return secrets.token_urlsafe(NONCE_BYTES)
@@ -113,25 +113,23 @@ class Verifier:
         """Take an intent over: it is on disk when this returns. Raises `OverloadedError`."""
         self._admit(intent.callback)
         row = await self._subscriptions.enqueue(intent, self._clock())
-        self._queue(row, host_of(intent.callback))
+        self._check_soon(row, intent.callback)
 
     async def deny(self, intent: Intent) -> None:
         row, change = await self._subscriptions.deny(intent, self._clock())
         self._changed(change)
-        self._queue(row, host_of(intent.callback))
+        self._check_soon(row, intent.callback)
 
     async def check_now(self, intent: Intent) -> str | None:
         """0.3's synchronous mode: one check, one answer. None when confirmed, otherwise why not."""
         if self._stopping.is_set():
             raise OverloadedError(self._config.overload_retry_after, "the hub is stopping")
         host = host_of(intent.callback)
-        if self._running_on.get(host, 0) >= self._config.per_host or self._total_running() >= self._config.concurrency:
+        if not self._queue.enter(host):
             self._tell(LimitReached("verifier.per_host"))
             raise OverloadedError(
                 self._config.overload_retry_after, "too many checks for this callback's host are running"
             )
-        self._running_on[host] = self._running_on.get(host, 0) + 1
-        self._synchronous += 1
         task = asyncio.create_task(self._settle_now(intent))
         self._checks_now.add(task)
         try:
@@ -143,14 +141,14 @@ class Verifier:
         finally:
             task.cancel()
             self._checks_now.discard(task)
-            self._synchronous -= 1
-            self._leave_host(host)
+            self._queue.leave(host)
+            self._wake.set()
 
     async def start(self) -> None:
         after = 0
         while rows := self._subscriptions.all_pending(after, LOAD_PAGE):
             for row, callback, at in rows:
-                self._wait(row, host_of(callback), at)
+                self._queue.wait(row, host_of(callback), at)
             after = rows[-1][0]
             await asyncio.sleep(0)
         self._loops = [asyncio.create_task(self._dispatch()), asyncio.create_task(self._look_after_leases())]
@@ -175,7 +173,7 @@ class Verifier:
         while True:
             queued = await self._subscriptions.start_refreshes(now, chunk, self.new_nonce)
             for row, callback in queued:
-                self._queue(row, host_of(callback))
+                self._check_soon(row, callback)
             if len(queued) < chunk:
                 break
         while True:
@@ -193,113 +191,32 @@ class Verifier:
         if self.waiting >= self._config.max_pending:
             self._tell(LimitReached("verifier.max_pending"))
             raise OverloadedError(self._config.overload_retry_after, "too many subscription checks are waiting")
-        if self._per_host_pending.get(host_of(callback), 0) >= self._config.max_pending_per_host:
+        if self._queue.pending_on(host_of(callback)) >= self._config.max_pending_per_host:
             self._tell(LimitReached("verifier.max_pending_per_host"))
             raise OverloadedError(
                 self._config.overload_retry_after, "too many subscription checks are waiting for this callback's host"
             )
 
-    def _known(self, row: int) -> bool:
-        return row in self._queued or row in self._running or row in self._waiting
-
-    def _queue(self, row: int, host: str) -> None:
-        if row in self._running:
-            self._asked_again.add(row)  # its number may be a new request's by now: look at it when this run is over
-            return
-        if row in self._queued:
-            return
-        if not self._unwait(row):
-            self._per_host_pending[host] = self._per_host_pending.get(host, 0) + 1
-        self._queued[row] = host
-        self._lines.setdefault(host, deque()).append(row)
-        self._give_turn(host)
+    def _check_soon(self, row: int, callback: str) -> None:
+        self._queue.queue(row, host_of(callback))
         self._wake.set()
-
-    def _wait(self, row: int, host: str, at: float) -> None:
-        if not self._known(row):
-            self._per_host_pending[host] = self._per_host_pending.get(host, 0) + 1
-        self._put_off(row, host, at)
-        self._wake.set()
-
-    def _put_off(self, row: int, host: str, at: float) -> None:
-        if row not in self._waiting:
-            self._retries_on[host] = self._retries_on.get(host, 0) + 1
-        self._waiting[row] = (at, host)
-        heapq.heappush(self._timers, (at, row))
-
-    def _unwait(self, row: int) -> bool:
-        found = self._waiting.pop(row, None)
-        if found is None:
-            return False
-        left = self._retries_on[found[1]] - 1
-        if left:
-            self._retries_on[found[1]] = left
-        else:
-            del self._retries_on[found[1]]
-        return True
-
-    def _give_turn(self, host: str) -> None:
-        free = self._running_on.get(host, 0) < self._config.per_host
-        if free and self._lines.get(host) and host not in self._in_turn:
-            self._turn.append(host)
-            self._in_turn.add(host)
-
-    def _forget(self, host: str) -> None:
-        left = self._per_host_pending.get(host, 0) - 1
-        if left > 0:
-            self._per_host_pending[host] = left
-        else:
-            self._per_host_pending.pop(host, None)
-
-    def _leave_host(self, host: str) -> None:
-        left = self._running_on.get(host, 0) - 1
-        if left > 0:
-            self._running_on[host] = left
-        else:
-            self._running_on.pop(host, None)
-        self._give_turn(host)
-        self._wake.set()
-
-    def _total_running(self) -> int:
-        return len(self._running) + self._synchronous
 
     # -- loops
 
     async def _dispatch(self) -> None:
         while True:
             self._wake.clear()
-            self._ripen()
-            while self._turn and self._total_running() < self._config.concurrency:
-                self._launch(self._turn.popleft())
-            delay = max(0.0, self._timers[0][0] - self._clock()) if self._timers else None
+            self._queue.ripen(self._clock())
+            while (found := self._queue.next()) is not None:
+                task = asyncio.create_task(self._run(*found))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+            at = self._queue.next_time
+            delay = None if at is None else max(0.0, at - self._clock())
             # Not `wait_for`: in Python 3.11 it loses a cancellation that comes together with what it waits for.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(delay):
                     await self._wake.wait()
-
-    def _ripen(self) -> None:
-        now = self._clock()
-        while self._timers and self._timers[0][0] <= now:
-            at, row = heapq.heappop(self._timers)
-            waiting = self._waiting.get(row)
-            if waiting is not None and waiting[0] == at:  # otherwise it was queued meanwhile by a newer request
-                self._queue(row, waiting[1])
-
-    def _launch(self, host: str) -> None:
-        self._in_turn.discard(host)
-        line = self._lines.get(host)
-        if not line:
-            return
-        row = line.popleft()
-        if not line:
-            del self._lines[host]
-        del self._queued[row]
-        self._running.add(row)
-        self._running_on[host] = self._running_on.get(host, 0) + 1
-        self._give_turn(host)
-        task = asyncio.create_task(self._run(row, host))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def _look_after_leases(self) -> None:
         while True:
@@ -321,16 +238,12 @@ class Verifier:
             # The row is still there as it was; the disk may be better in a moment.
             self._tell(LimitReached("storage"))
             again = self._clock() + ERROR_PAUSE
+        except Exception as error:  # the policy is not ours; what was acknowledged is looked at again all the same
+            self._tell(PartFailed("verifier", f"{type(error).__name__}: {error}"))
+            again = self._clock() + FAULT_PAUSE
         finally:
-            self._running.discard(row)
-            if row in self._asked_again:
-                self._asked_again.discard(row)
-                again = self._clock()
-            if again is None:
-                self._forget(host)
-            else:
-                self._put_off(row, host, again)
-            self._leave_host(host)
+            self._queue.finished(row, host, again, self._clock())
+            self._wake.set()
 
     async def _settle(self, pending: Pending) -> float | None:
         """Check once and write down what it means. Returns when to look at the row again, if ever."""
@@ -350,7 +263,7 @@ class Verifier:
         if (
             isinstance(verdict, TryAgain)
             and not intent.refresh
-            and self._retries_on.get(host_of(intent.callback), 0) >= self._config.max_retries_per_host
+            and self._queue.retries_on(host_of(intent.callback)) >= self._config.max_retries_per_host
         ):
             self._tell(LimitReached("verifier.max_retries_per_host"))
             verdict = Failed(f"{verdict.reason}; not repeated, because too many checks of this host fail")

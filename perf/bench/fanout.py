@@ -30,8 +30,7 @@ from push_hub.delivery import Delivery, DeliveryConfig
 from push_hub.model import Content, Dialect, SignatureMethod
 from push_hub.outbound.addresses import AddressPolicy
 from push_hub.outbound.client import ClientConfig, OutboundClient
-from push_hub.schema import MIGRATIONS as HUB_TABLES
-from push_hub.subscriptions import MIGRATIONS as SUBSCRIPTION_TABLES
+from push_hub.schema import HUB_TABLES, SUBSCRIPTION_TABLES
 from push_hub.subscriptions import Subscriptions
 from storage import Database
 

@@ -156,10 +156,6 @@ def denied(wish: Wish, topic: str, reason: str) -> Wish | None:
     return replace(wish, state=State.DENIED, lease_until=0.0, reason=f"denied: {reason[:200]}")
 
 
-def is_due(wish: Wish, now: float) -> bool:
-    return wish.state in (State.ASKED, State.ACTIVE, State.LEAVING) and wish.renew_at <= now
-
-
 def takes_deliveries(wish: Wish, now: float) -> bool:
     """While a lease runs, also when it is being renewed or ended."""
     return wish.state in (State.ASKED, State.ACTIVE, State.LEAVING) and wish.lease_until > now

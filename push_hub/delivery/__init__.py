@@ -10,8 +10,6 @@ from push_hub.delivery.retention import MIGRATIONS as RETENTION_TABLES
 
 MIGRATIONS = [*HISTORY_TABLES, *RETENTION_TABLES]
 
-Overloaded = OverloadedError
-
 __all__ = [
     "MIGRATIONS",
     "ContentRefusedError",
@@ -19,7 +17,6 @@ __all__ = [
     "DeliveryConfig",
     "DeliveryError",
     "HistoryEntry",
-    "Overloaded",
     "OverloadedError",
     "OwedDelivery",
     "QueueLimits",

@@ -109,9 +109,10 @@ class DeliveryQueue:
         if not subscriptions:
             self._close_pages(walk)
             return
+        has_rows = walk.has_rows
         page = Page(walk, subscriptions[-1].id, now)
         walk.position = page.last_id
-        jobs, pending, hosts, has_rows = page.jobs, self.pending, self._hosts, walk.has_rows
+        jobs, pending, hosts = page.jobs, self.pending, self._hosts
         for subscription in subscriptions:
             if has_rows and subscription.id in has_rows:
                 continue

@@ -16,7 +16,7 @@ from push_hub.delivery.schedule import RetrySchedule
 from push_hub.model import Content, Dialect, SignatureMethod, Subscription
 from push_hub.outbound.addresses import AddressPolicy
 from push_hub.outbound.client import ClientConfig, OutboundClient
-from push_hub.schema import MIGRATIONS
+from push_hub.schema import HUB_TABLES
 from storage import Database
 
 TOPIC = "http://publisher.example/feed"
@@ -59,7 +59,7 @@ def _subscription(row: tuple[Any, ...]) -> Subscription:
 
 
 def open_database(path: Path) -> Database:
-    return Database.open(path / "hub.db", [*MIGRATIONS, *DELIVERY_TABLES])
+    return Database.open(path / "hub.db", [*HUB_TABLES, *DELIVERY_TABLES])
 
 
 def subscribe(

@@ -15,9 +15,9 @@ from push_hub.listening import Doorkeeper, GuardedSite, RequestLog, open_socket
 from push_hub.model import Content
 from push_hub.ports import GetFailedError, OverloadedError, Response, Validator
 from push_hub.protocol.verification import RetrySchedule
-from push_hub.schema import MIGRATIONS as HUB_TABLES
+from push_hub.schema import HUB_TABLES, SUBSCRIPTION_TABLES
 from push_hub.server import HubServer, ServerConfig
-from push_hub.subscriptions import MIGRATIONS, Change, Subscriptions
+from push_hub.subscriptions import Change, Subscriptions
 from push_hub.verifier import Verifier, VerifierConfig
 from storage import Database
 
@@ -80,7 +80,7 @@ async def run_hub(
     monotonic: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[RunningHub]:
     server_config = server_config or ServerConfig()
-    database = Database.open(directory / "hub.sqlite", [*HUB_TABLES, *MIGRATIONS])
+    database = Database.open(directory / "hub.sqlite", [*HUB_TABLES, *SUBSCRIPTION_TABLES])
     async with aiohttp.ClientSession() as session:
         subscriptions = Subscriptions(database)
         changes: list[Change] = []

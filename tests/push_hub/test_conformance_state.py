@@ -125,7 +125,7 @@ async def test_h27_a_recheck_that_fails_for_a_while_is_repeated(
         subscriber.reply = lambda _check: web.Response(status=503)
         await hub.verifier.sweep()
         await subscriber.next_check()
-        await until(lambda: hub.verifier._waiting)
+        await until(lambda: hub.verifier.waiting and not hub.verifier.running)
         subscriber.reply = confirm
         clock.ahead += 60
         await hub.verifier.sweep()
@@ -346,11 +346,10 @@ async def time_of_each_try(hub: RunningHub, clock: Clock, subscriber: Subscriber
     waits: list[float] = []
     while True:
         await subscriber.next_check()
-        await until(lambda: not hub.verifier._running)
+        await until(lambda: not hub.verifier.running)
         if not hub.verifier.waiting:
             return waits
-        (pending,) = [hub.subscriptions.pending(row) for row in hub.verifier._waiting]
-        assert pending is not None
-        waits.append(pending.next_try_at - clock())
+        ((_, _, next_try_at),) = hub.subscriptions.all_pending(0, 2)
+        waits.append(next_try_at - clock())
         clock.ahead += waits[-1]
         await hub.verifier.sweep()

@@ -11,7 +11,7 @@ from push_hub.delivery.history import MIGRATIONS as HISTORY_TABLES
 from push_hub.delivery.log import PublicationLog
 from push_hub.delivery.retention import REMOVED_AT_ONCE, Trimmed
 from push_hub.model import Content
-from push_hub.schema import MIGRATIONS as HUB_TABLES
+from push_hub.schema import HUB_TABLES
 from storage import Database, DatabaseBusyError
 from tests.push_hub.delivery_support import OK, TOPIC, CallbackServer, open_database, rig, status, subscribe
 

@@ -124,7 +124,7 @@ async def test_verification_asks_each_callback_once_at_a_time_and_few_of_a_host(
 
         def reply(check: Check) -> web.Response:
             nonlocal most
-            most = max(most, len(hub.verifier._running))
+            most = max(most, hub.verifier.running)
             return web.Response(status=404)
 
         subscriber.reply = reply
@@ -152,7 +152,7 @@ async def test_a_host_whose_checks_fail_is_not_asked_for_hours(
         subscriber.reply = lambda _check: web.Response(status=500)
         old = ("hub.verify", "async")
         await statuses(http, hub, [form(subscriber.url(f"/{n}"), old) for n in range(10)])
-        await until(lambda: subscriber.checks.qsize() == 10 and not hub.verifier._running)
+        await until(lambda: subscriber.checks.qsize() == 10 and not hub.verifier.running)
         assert hub.verifier.waiting == 3
         assert hub.events.count(LimitReached("verifier.max_retries_per_host")) == 7
         reasons = [hub.subscriptions.history(TOPIC, subscriber.url(f"/{n}"))[0].what for n in range(10)]

@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from push_hub.model import Dialect, SignatureMethod
 from push_hub.protocol.numbers import Mode
 from push_hub.protocol.verification import Intent
-from push_hub.schema import MIGRATIONS as HUB_TABLES
-from push_hub.subscriptions import MIGRATIONS, Subscriptions
+from push_hub.schema import HUB_TABLES, SUBSCRIPTION_TABLES
+from push_hub.subscriptions import Subscriptions
 from storage import Database
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ CALLBACKS = [f"http://s.example/{n}" for n in range(4)]
 
 
 def open_database(directory: Path) -> Database:
-    return Database.open(directory / "hub.sqlite", [*HUB_TABLES, *MIGRATIONS])
+    return Database.open(directory / "hub.sqlite", [*HUB_TABLES, *SUBSCRIPTION_TABLES])
 
 
 @pytest.fixture

@@ -32,7 +32,11 @@ class Clock:
 
 @asynccontextmanager
 async def whole_hub(
-    directory: Path, clock: Callable[[], float] = time.time, validator: Validator | None = None, **more: Any
+    directory: Path,
+    clock: Callable[[], float] = time.time,
+    validator: Validator | None = None,
+    observer: Callable[[object], None] | None = None,
+    **more: Any,
 ) -> AsyncIterator[Hub]:
     settings: dict[str, Any] = {
         "allow_private": True,
@@ -40,7 +44,7 @@ async def whole_hub(
         "diagnostics": DiagnosticsConfig(operator_token="operator"),
         "canary": CanaryConfig(enabled=False),
     }
-    hub = Hub(HubConfig(directory / "data", **(settings | more)), clock=clock, validator=validator)
+    hub = Hub(HubConfig(directory / "data", **(settings | more)), clock=clock, validator=validator, observer=observer)
     await hub.start()
     try:
         yield hub
@@ -95,6 +99,5 @@ class World:
     async def wait_ahead(self, seconds: float) -> None:
         """Let time pass for the hub; what is due then is looked at now."""
         self.clock.ahead += seconds
-        self.hub.delivery._scan_at = 0.0
-        self.hub.delivery._schedule()
+        self.hub.delivery.wake()
         await self.hub.verifier.sweep()

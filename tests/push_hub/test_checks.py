@@ -1,0 +1,111 @@
+"""Whose check is next, whatever happens in whatever order: nothing is forgotten, nothing runs twice, bounds hold."""
+
+from dataclasses import dataclass, field
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from push_hub.checks import CheckQueue
+
+CONCURRENCY = 4
+PER_HOST = 2
+HOSTS = ("a", "b", "c")
+ROWS = st.integers(0, 11)
+
+
+def host(row: int) -> str:
+    return HOSTS[row % len(HOSTS)]
+
+
+@dataclass
+class Model:
+    """What must be so, kept the simple way."""
+
+    open: set[int] = field(default_factory=set)
+    running: set[int] = field(default_factory=set)
+    entered: list[str] = field(default_factory=list)
+
+    def on(self, name: str) -> int:
+        return sum(host(row) == name for row in self.running) + self.entered.count(name)
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("queue"), ROWS),
+        st.tuples(st.just("next"), st.just(0)),
+        st.tuples(st.just("done"), ROWS),
+        st.tuples(st.just("later"), ROWS),
+        st.tuples(st.just("enter"), ROWS),
+        st.tuples(st.just("leave"), st.just(0)),
+        st.tuples(st.just("time"), st.integers(1, 20)),
+    ),
+    max_size=80,
+)
+
+
+@given(STEPS)
+def test_any_order_of_events(steps: list[tuple[str, int]]) -> None:
+    queue, model, now = CheckQueue(CONCURRENCY, PER_HOST), Model(), 0.0
+    again: set[int] = set()
+    for what, number in steps:
+        if what == "queue":
+            queue.queue(number, host(number))
+            model.open.add(number)
+            if number in model.running:
+                again.add(number)
+        elif what == "next":
+            found = queue.next()
+            if found is not None:
+                row, name = found
+                assert name == host(row)
+                assert row in model.open and row not in model.running
+                model.running.add(row)
+        elif what in ("done", "later") and number in model.running:
+            queue.finished(number, host(number), None if what == "done" else now + number, now)
+            model.running.discard(number)
+            if what == "done" and number not in again:
+                model.open.discard(number)
+            again.discard(number)
+        elif what == "enter":
+            name = host(number)
+            room = model.on(name) < PER_HOST and len(model.running) + len(model.entered) < CONCURRENCY
+            assert queue.enter(name) == room
+            if room:
+                model.entered.append(name)
+        elif what == "leave" and model.entered:
+            queue.leave(model.entered.pop())
+        elif what == "time":
+            now += number
+            queue.ripen(now)
+        assert len(queue) == len(model.open)
+        assert queue.running == len(model.running) + len(model.entered) <= CONCURRENCY
+        for name in HOSTS:
+            assert model.on(name) <= PER_HOST
+            assert queue.pending_on(name) == sum(host(row) == name for row in model.open)
+
+    # In the end everything that is open comes up, in as many rounds as it takes.
+    while model.entered:
+        queue.leave(model.entered.pop())
+    for row in model.running:
+        queue.finished(row, host(row), None, now)
+    model.open -= model.running - again
+    seen: set[int] = set()
+    while (at := queue.next_time) is not None or len(queue):
+        if at is not None:
+            queue.ripen(at)
+        while (found := queue.next()) is not None:
+            seen.add(found[0])
+            queue.finished(*found, None, now)
+    assert seen == model.open
+    assert all(queue.pending_on(name) == queue.retries_on(name) == 0 for name in HOSTS)
+
+
+def test_hosts_take_turns() -> None:
+    queue = CheckQueue(1, 1)
+    for row in (0, 3, 6, 1, 2):
+        queue.queue(row, host(row))
+    order: list[int] = []
+    while (found := queue.next()) is not None:
+        order.append(found[0])
+        queue.finished(*found, None, 0.0)
+    assert order == [0, 1, 2, 3, 6]
