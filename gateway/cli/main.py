@@ -25,6 +25,7 @@ from gateway.cli.errors import CommandError
 COMMANDS: dict[str, str] = {
     "bench": "run a benchmark and print its table and bars",
     "capture": "write the PSIRP frames of an interface to a capture file",
+    "discover": "show the gateways of a domain in the order they would be tried",
     "dissect": "show the PSIRP frames of a capture file",
     "fuzz": "feed mutated frames to the parsers, or hostile requests to a hub",
     "hub": "run the WebSub hub alone",
