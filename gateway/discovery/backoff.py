@@ -3,7 +3,10 @@
 import random
 from dataclasses import dataclass
 
+from gateway.discovery.model import DiscoveryError, check_seconds
+
 MAX_EXPONENT = 64
+MAX_FACTOR = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +18,9 @@ class BackOff:
     longest: float = 300.0
 
     def __post_init__(self) -> None:
-        if not (0 < self.first <= self.longest and self.factor >= 1):
-            raise ValueError("a back-off needs 0 < first <= longest and a factor of 1 or more")
+        check_seconds("back-off longest", self.longest)
+        if not (0 < self.first <= self.longest and 1 <= self.factor <= MAX_FACTOR):
+            raise DiscoveryError(f"a back-off needs 0 < first <= longest and a factor of 1 to {MAX_FACTOR}")
 
     def wait(self, failures: int, rng: random.Random) -> float:
         # The exponent is bounded before it is used: a large count must not overflow.

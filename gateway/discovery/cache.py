@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from gateway.discovery.model import Found, LookupFailedError
+from gateway.discovery.model import DiscoveryError, Found, LookupFailedError, check_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +18,12 @@ class CacheConfig:
     domains: int = 1024
 
     def __post_init__(self) -> None:
-        if not 0 <= self.shortest <= min(self.longest, self.longest_negative):
-            raise ValueError("the shortest time to keep an answer is above the longest, or below 0")
-        if self.domains < 1 or self.failure < 0 or self.stale < 0:
-            raise ValueError("the cache needs room for one domain, and times of 0 or more")
+        for name in ("shortest", "longest", "longest_negative", "failure", "stale"):
+            check_seconds(f"cache {name}", getattr(self, name), zero=True)
+        if self.shortest > min(self.longest, self.longest_negative):
+            raise DiscoveryError("the shortest time to keep an answer is above the longest")
+        if self.domains < 1:
+            raise DiscoveryError("the cache needs room for one domain")
 
 
 @dataclass(slots=True)

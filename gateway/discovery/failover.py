@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gateway.discovery.backoff import BackOff
-from gateway.discovery.model import Gateway
+from gateway.discovery.model import DiscoveryError, Gateway, check_seconds
 from gateway.discovery.order import order_to_try
 
 
@@ -21,6 +21,11 @@ class FailoverConfig:
     """Seconds after the end of a back-off until the failures no longer count."""
     max_failed: int = 4096
     """How many failed gateways are remembered; the one that failed longest ago is forgotten first."""
+
+    def __post_init__(self) -> None:
+        check_seconds("failover forget_after", self.forget_after, zero=True)
+        if self.max_failed < 1:
+            raise DiscoveryError("the memory of failures needs room for one gateway")
 
 
 @dataclass(slots=True)

@@ -55,15 +55,19 @@ def read_key(path: Path) -> UpdateKey:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise KeyFileError(f"cannot read the key file {path}: {error.strerror}") from error
-    # The mode is asked of the open file, not of the path, which could be another file a moment later.
-    with os.fdopen(descriptor, "rb") as file:
+    try:
+        # The mode is asked of the open file, not of the path, which could be another file a moment later.
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise KeyFileError(f"the key file {path} is not a regular file")
         if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             mode = stat.S_IMODE(status.st_mode)
             raise KeyFileError(f"the key file {path} has mode {mode:04o}: expected 0600 (chmod 600 {path})")
-        data = file.read(MAX_KEY_FILE + 1)
+        data = os.read(descriptor, MAX_KEY_FILE + 1)
+    except OSError as error:
+        raise KeyFileError(f"cannot read the key file {path}: {error.strerror}") from error
+    finally:
+        os.close(descriptor)
     if len(data) > MAX_KEY_FILE:
         raise KeyFileError(f"the key file {path} is longer than {MAX_KEY_FILE} bytes: expected one key")
     try:

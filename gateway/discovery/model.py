@@ -10,6 +10,8 @@ SERVICE = "_psirp._tcp"
 
 MAX_NAME = 253
 MAX_16_BITS = 65_535
+MAX_SECONDS = 30 * 86_400.0
+"""The longest time a setting may ask for."""
 
 
 class DiscoveryError(Exception):
@@ -73,6 +75,13 @@ class Found:
                 return f"none of the gateways that {name} names has an address that may be used"
             case Availability.AVAILABLE:
                 return f"{len(self.gateways)} gateway(s)"
+
+
+def check_seconds(name: str, value: float, *, zero: bool = False) -> None:
+    """A setting in seconds: above 0 (or 0 where that has a meaning), and neither NaN nor without an end."""
+    if not (0 < value <= MAX_SECONDS or (zero and value == 0)):
+        least = "0" if zero else "above 0"
+        raise DiscoveryError(f"{name} {value:g}: expected seconds from {least} to {MAX_SECONDS:.0f}")
 
 
 def canonical_name(text: str) -> str:

@@ -23,7 +23,7 @@ import dns.update
 from gateway.discovery.backoff import BackOff
 from gateway.discovery.events import Observer, RecordConfirmed, RecordRemoved, RecordWritten, RegistrationFailed
 from gateway.discovery.keys import UpdateKey, read_key
-from gateway.discovery.model import MAX_16_BITS, DiscoveryError
+from gateway.discovery.model import MAX_16_BITS, DiscoveryError, check_seconds
 from gateway.discovery.registration import (
     ChangedMeanwhileError,
     Endpoint,
@@ -70,8 +70,8 @@ class RegistrarConfig:
             raise DiscoveryError("no server given: expected the name or address of the zone's primary server")
         if not 1 <= self.port <= MAX_16_BITS:
             raise DiscoveryError(f"server port {self.port}: expected 1 to {MAX_16_BITS}")
-        if min(self.interval, self.timeout, self.stop_timeout) <= 0:
-            raise DiscoveryError("the registrar's interval and timeouts take seconds above 0")
+        for name in ("interval", "timeout", "stop_timeout"):
+            check_seconds(f"registrar {name}", getattr(self, name))
         if self.exchanges < 1:
             raise DiscoveryError("the registrar's exchanges are 1 or more")
 

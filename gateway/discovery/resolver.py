@@ -32,6 +32,7 @@ from gateway.discovery.model import (
     Gateway,
     LookupFailedError,
     canonical_domain,
+    check_seconds,
 )
 from push_hub.outbound.addresses import AddressPolicy
 
@@ -67,8 +68,8 @@ class ResolverConfig:
                 raise DiscoveryError(f"name server {address!r}: expected an IP address") from None
         if not 1 <= self.port <= MAX_16_BITS:
             raise DiscoveryError(f"name server port {self.port}: expected 1 to {MAX_16_BITS}")
-        if min(self.timeout, self.lifetime) <= 0:
-            raise DiscoveryError("the resolver's timeout and lifetime take seconds above 0")
+        check_seconds("resolver timeout", self.timeout)
+        check_seconds("resolver lifetime", self.lifetime)
         if min(self.max_gateways, self.max_addresses, self.max_questions, self.max_lookups) < 1:
             raise DiscoveryError("the resolver's bounds are 1 or more")
 

@@ -2,8 +2,6 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 
 import dns.flags
 import dns.message
@@ -30,6 +28,7 @@ from gateway.discovery import (
 from gateway.discovery.answers import read_addresses, read_services
 from gateway.discovery.events import AnswerTrimmed, DiscoveryEvent, DomainHadNone, GatewaysFound, LookupFailed
 from push_hub.outbound.addresses import AddressPolicy
+from tests.gateway.lying_name_server import Answerer, answering
 
 LIMIT = 4
 ANY_ADDRESS = AddressPolicy(allow_private=True)
@@ -106,49 +105,6 @@ def test_any_addresses_give_at_most_the_bound_of_permitted_ones(addresses: list[
 @pytest.mark.parametrize("address", ["127.0.0.1", "10.1.2.3", "169.254.169.254", "224.0.0.1", "0.0.0.0"])
 def test_addresses_that_strangers_may_not_name(address: str) -> None:
     assert read_addresses([rdata("A", address)], AddressPolicy(), LIMIT).usable == ()
-
-
-Answerer = Callable[[bytes], bytes | None]
-"""From the bytes of a question to the bytes of an answer; None: silence."""
-
-
-class _Datagrams(asyncio.DatagramProtocol):
-    def __init__(self, answer: Answerer) -> None:
-        self._answer = answer
-        self._transport: asyncio.DatagramTransport | None = None
-
-    def connection_made(self, transport: asyncio.DatagramTransport) -> None:  # type: ignore[override]
-        self._transport = transport
-
-    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        reply = self._answer(data)
-        if reply is not None and self._transport is not None:
-            self._transport.sendto(reply, addr)
-
-
-@asynccontextmanager
-async def answering(datagram: Answerer, stream: Answerer | None = None) -> AsyncIterator[int]:
-    """A name server on loopback that says what the test wants, over UDP and over TCP."""
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        length = int.from_bytes(await reader.readexactly(2), "big")
-        reply = (stream or datagram)(await reader.readexactly(length))
-        if reply is not None:
-            writer.write(len(reply).to_bytes(2, "big") + reply)
-            await writer.drain()
-        writer.close()
-        await writer.wait_closed()
-
-    streams = await asyncio.start_server(serve, "127.0.0.1", 0)
-    port: int = streams.sockets[0].getsockname()[1]
-    loop = asyncio.get_running_loop()
-    transport, _ = await loop.create_datagram_endpoint(lambda: _Datagrams(datagram), local_addr=("127.0.0.1", port))
-    try:
-        yield port
-    finally:
-        transport.close()
-        streams.close()
-        await streams.wait_closed()
 
 
 PATIENT, IMPATIENT = 20.0, 0.2

@@ -1,5 +1,6 @@
 """The order in which gateways are tried, the memory of failures and the cache: no network, no clock."""
 
+import math
 import random
 from collections import Counter
 
@@ -8,9 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gateway.discovery import BackOff, CacheConfig, Failover, FailoverConfig, Gateway, LookupFailedError, order_to_try
+from gateway.discovery import (
+    BackOff,
+    CacheConfig,
+    DiscoveryError,
+    Failover,
+    FailoverConfig,
+    Gateway,
+    LookupFailedError,
+    order_to_try,
+)
 from gateway.discovery.cache import AnswerCache
 from gateway.discovery.model import Availability, DomainError, Found, canonical_domain
+from tests.test_architecture import IO_MODULES, ROOT, imports_of
 
 HERE = ("192.0.2.1",)
 MEMBERS = (("a", 0, 10), ("b", 0, 0), ("c", 1, 5), ("d", 1, 5), ("e", 2, 0))
@@ -175,10 +186,20 @@ def test_back_off_stays_within_its_bounds(failures: int, seed: int) -> None:
     assert 0.5 <= BackOff(1, 2, 300).wait(failures, random.Random(seed)) <= 300
 
 
-@pytest.mark.parametrize("arguments", [(0, 2, 10), (5, 2, 1), (1, 0.5, 10)])
+@pytest.mark.parametrize(
+    "arguments", [(0, 2, 10), (5, 2, 1), (1, 0.5, 10), (1, 1e9, 10), (math.nan, 2, 10), (1, 2, math.inf)]
+)
 def test_a_back_off_that_makes_no_sense_is_refused(arguments: tuple[float, float, float]) -> None:
-    with pytest.raises(ValueError, match="back-off needs"):
+    with pytest.raises(DiscoveryError, match="back-off"):
         BackOff(*arguments)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"stale": math.nan}, {"failure": -1}, {"longest": math.inf}, {"shortest": 400}, {"domains": 0}]
+)
+def test_a_cache_that_makes_no_sense_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(DiscoveryError):
+        CacheConfig(**wrong)  # type: ignore[arg-type]
 
 
 def found(ttl: float, *members: Gateway, domain: str = "a.test") -> Found:
@@ -266,3 +287,12 @@ def test_any_text_is_a_domain_or_refused(text: str) -> None:
         assert len(str(error)) < 1000
     else:
         assert canonical_domain(name) == name
+
+
+@pytest.mark.parametrize(
+    "name", ["answers", "backoff", "cache", "events", "failover", "model", "order", "registration"]
+)
+def test_the_cores_do_no_io_and_read_no_clock(name: str) -> None:
+    imported = imports_of(ROOT / "gateway" / "discovery" / f"{name}.py")
+    assert not IO_MODULES & {module.partition(".")[0] for module in imported}
+    assert not imported & {"dns.query", "dns.asyncquery", "dns.resolver", "dns.asyncresolver"}

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import dns.message
 import dns.query
 import dns.rcode
 import dns.update
@@ -16,6 +17,7 @@ import uvloop
 from gateway.discovery import (
     Availability,
     BackOff,
+    FailoverConfig,
     Gateway,
     Locator,
     LookupFailedError,
@@ -27,10 +29,21 @@ from gateway.discovery import (
 )
 from gateway.discovery.events import (
     DiscoveryEvent,
+    GatewayFailed,
+    GatewayRecovered,
     RecordConfirmed,
     RecordRemoved,
     RecordWritten,
     RegistrationFailed,
+)
+from gateway.discovery.keys import read_key
+from gateway.discovery.registration import (
+    ChangedMeanwhileError,
+    Place,
+    check_update,
+    question,
+    read_present,
+    update_to_register,
 )
 from push_hub.outbound.addresses import AddressPolicy
 from tests.gateway.name_server import ZONE, NameServer, key_text, why_not
@@ -233,6 +246,86 @@ async def test_many_gateways_at_once_do_not_take_each_others_records(server: Nam
     assert server.services() == {f"10 10 {record.port} one.feeds.test." for record in records[3:]}
     for each in registrars[3:]:
         assert await each.stop()
+
+
+def test_the_server_refuses_an_update_on_an_old_look(server: NameServer) -> None:
+    """The prerequisites, as a real server understands them: another's record came in between, so nothing changes."""
+    place, key = Place.of(ZONE), read_key(server.key_file()).for_signing()
+
+    def send(message: dns.message.Message) -> dns.message.Message:
+        message.use_tsig(key)
+        return dns.query.tcp(message, "127.0.0.1", timeout=5, port=server.port)
+
+    update = update_to_register(place, read_present(place, send(question(place))), OWN)
+    assert update is not None
+    server.administrate(("add", NAME, "77", "SRV", OTHERS))
+    with pytest.raises(ChangedMeanwhileError):
+        check_update(place, send(update))
+    assert server.services_with_ttl() == {(OTHERS, 77)}
+    update = update_to_register(place, read_present(place, send(question(place))), OWN)
+    assert update is not None
+    server.administrate(("delete", NAME), ("add", NAME, "60", "CNAME", "elsewhere.test."))
+    with pytest.raises(ChangedMeanwhileError):
+        check_update(place, send(update))
+    server.administrate(("delete", NAME))
+
+
+async def test_a_gateway_that_died_is_passed_over_and_comes_back(server: NameServer) -> None:
+    """Two registered gateways that really listen; one dies without a word, so its record stays."""
+
+    async def listen(address: str, port: int = 0) -> asyncio.Server:
+        def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.close()
+
+        return await asyncio.start_server(greet, address, port)
+
+    async def reach(locator: Locator) -> tuple[str, int]:
+        """What a gateway does: try one after the other, and say what became of it. Answers which one, at which try."""
+        for tries, gateway in enumerate(await locator.candidates(ZONE), start=1):
+            try:
+                _, writer = await asyncio.open_connection(gateway.addresses[0], gateway.port)
+            except OSError:
+                locator.mark_failed(gateway)
+                continue
+            writer.close()
+            await writer.wait_closed()
+            locator.mark_good(gateway)
+            return gateway.target, tries
+        raise AssertionError("nobody was reached")
+
+    now = 0.0
+    first, second = await listen("127.0.0.12"), await listen("127.0.0.13")
+    port = first.sockets[0].getsockname()[1]
+    records = [
+        OwnRecord("two.feeds.test", port, priority=1),
+        OwnRecord("three.feeds.test", second.sockets[0].getsockname()[1], priority=2),
+    ]
+    async with (
+        registrar_of(config_of(server, record=records[0])) as (_, journal),
+        registrar_of(config_of(server, record=records[1])) as (_, other_journal),
+    ):
+        assert isinstance(await journal.next(), RecordWritten)
+        assert isinstance(await other_journal.next(), RecordWritten)
+        events: list[DiscoveryEvent] = []
+        locator = Locator(
+            resolver_of(server),
+            FailoverConfig(BackOff(10, 2, 100)),
+            rng=random.Random(1),
+            observer=events.append,
+            clock=lambda: now,
+        )
+        assert await reach(locator) == ("two.feeds.test", 1)
+        first.close()
+        await first.wait_closed()
+        assert await reach(locator) == ("three.feeds.test", 2)
+        assert await reach(locator) == ("three.feeds.test", 1), "it is not tried again at once"
+        first = await listen("127.0.0.12", port)
+        now = 10.0
+        assert await reach(locator) == ("two.feeds.test", 1)
+        assert [type(event) for event in events] == [GatewayFailed, GatewayRecovered]
+    for listener in (first, second):
+        listener.close()
+        await listener.wait_closed()
 
 
 async def test_a_domain_that_says_no_gateway_is_left_so(server: NameServer) -> None:
