@@ -35,6 +35,10 @@ Exit code: 0 there is a gateway to try, 1 there is none or no name server answer
 """
 
 
+QUESTIONS_IN_TURN = 2
+"""The service record, then all addresses at once."""
+
+
 @dataclass(frozen=True, slots=True)
 class Description:
     """What `--json` prints; `position` is None for a gateway that would not be tried."""
@@ -83,6 +87,7 @@ def run(args: argparse.Namespace) -> int:
             port=args.port,
             timeout=min(args.timeout, ResolverConfig().timeout),
             lifetime=args.timeout,
+            deadline=args.timeout * QUESTIONS_IN_TURN,
         )
         found = asyncio.run(_look_up(args.domain, config, AddressPolicy(allow_private=args.allow_private)))
     except LookupFailedError as error:

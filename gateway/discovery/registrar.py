@@ -120,6 +120,7 @@ class Registrar:
         if self._task is not None:
             raise DiscoveryError("the registrar is running already")
         self._key = read_key(self.config.key_file)
+        self._stopping = False
         self._task = asyncio.get_running_loop().create_task(self._keep_current())
 
     def change(self, record: OwnRecord) -> None:
@@ -231,7 +232,8 @@ class Registrar:
                     self.config.server, self.config.port, type=socket.SOCK_STREAM
                 )
         except (OSError, UnicodeError) as error:
-            raise RegistrationError(f"the name server {self.config.server!r} cannot be found: {error}") from error
+            reason = str(error) or "no answer in time"
+            raise RegistrationError(f"the name server {self.config.server!r} cannot be found: {reason}") from error
         return list(dict.fromkeys(str(each[4][0]) for each in found))
 
     @property

@@ -51,6 +51,8 @@ class ResolverConfig:
     """Seconds for one name server to answer one question."""
     lifetime: float = 5.0
     """Seconds for one question, with every name server tried."""
+    deadline: float = 15.0
+    """Seconds for a whole look-up, with the time it waits for its turn: slow domains do not add up."""
     max_gateways: int = 16
     max_addresses: int = 8
     """For each gateway, of both families together."""
@@ -70,6 +72,7 @@ class ResolverConfig:
             raise DiscoveryError(f"name server port {self.port}: expected 1 to {MAX_16_BITS}")
         check_seconds("resolver timeout", self.timeout)
         check_seconds("resolver lifetime", self.lifetime)
+        check_seconds("resolver deadline", self.deadline)
         if min(self.max_gateways, self.max_addresses, self.max_questions, self.max_lookups) < 1:
             raise DiscoveryError("the resolver's bounds are 1 or more")
 
@@ -81,6 +84,7 @@ class ResolverCounts:
     records_dropped: int = 0
     addresses_dropped: int = 0
     lookups_refused: int = 0
+    deadlines_missed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +151,7 @@ class Resolver:
 
     async def _ask(self, domain: str) -> Found | LookupFailedError:
         try:
-            found, hasty = await self._found(domain)
+            found, hasty = await self._found_in_time(domain)
         except LookupFailedError as error:
             try:
                 stale = self.cache.put_failure(domain, str(error), self._clock())
@@ -162,6 +166,15 @@ class Resolver:
         else:
             self._tell(DomainHadNone(domain, found.explanation))
         return found
+
+    async def _found_in_time(self, domain: str) -> tuple[Found, bool]:
+        try:
+            async with asyncio.timeout(self.config.deadline):
+                return await self._found(domain)
+        except TimeoutError:
+            self.counts.deadlines_missed += 1
+            limit = f"{self.config.deadline:g} s"
+            raise LookupFailedError(f"the gateways of {domain} could not be looked up within {limit}") from None
 
     async def _found(self, domain: str) -> tuple[Found, bool]:
         """The answer, and whether an address is missing from it that a later question might bring."""

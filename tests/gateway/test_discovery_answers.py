@@ -279,6 +279,16 @@ async def test_many_who_ask_at_once_cost_one_question_and_one_may_give_up() -> N
     assert resolver.counts.questions == 3
 
 
+async def test_a_look_up_that_waits_for_slow_ones_ends_in_time() -> None:
+    async with answering(lambda _: None) as port:
+        resolver = resolver_at(port, max_questions=1, deadline=0.1)
+        asked = (resolver.gateways(f"d{number}.test") for number in range(3))
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+    assert all(isinstance(each, LookupFailedError) and "within 0.1 s" in str(each) for each in outcomes)
+    assert resolver.counts.deadlines_missed == 3
+    assert resolver.counts.questions == 1, "the others never had their turn"
+
+
 async def test_look_ups_at_once_are_bounded() -> None:
     async with answering(lambda _: None) as port:
         resolver = resolver_at(port, max_lookups=2)

@@ -218,6 +218,39 @@ async def test_what_a_crash_left_behind_is_replaced(server: NameServer) -> None:
         assert server.services() == {OWN_TEXT}
 
 
+async def test_another_time_to_live_is_corrected_once(server: NameServer) -> None:
+    server.administrate(("add", NAME, "300", "SRV", "10 10 4001 ONE.feeds.test."))
+    async with registrar_of(config_of(server)) as (registrar, journal):
+        assert isinstance(await journal.next(), RecordWritten)
+        assert {ttl for _, ttl in server.services_with_ttl()} == {OWN.ttl}
+        registrar.refresh()
+        assert isinstance(await journal.next(), RecordConfirmed)
+        assert len(server.services()) == 1
+
+
+async def test_a_registrar_may_start_again(server: NameServer) -> None:
+    journal = Journal()
+    registrar = Registrar(config_of(server), observer=journal)
+    for _ in range(2):
+        await registrar.start()
+        assert isinstance(await journal.next(), RecordWritten)
+        assert await registrar.stop()
+        assert isinstance(await journal.next(), RecordRemoved)
+    assert server.services() == set()
+
+
+async def test_changes_in_quick_succession_leave_one_record(server: NameServer) -> None:
+    async with registrar_of(config_of(server)) as (registrar, journal):
+        for port in range(7000, 7010):
+            registrar.change(replace(OWN, port=port))
+            if port % 3 == 0:
+                await journal.next()
+        while server.services() != {"10 10 7009 one.feeds.test."}:
+            await journal.next()
+        assert registrar.counts.failed == 0
+    assert server.services() == set()
+
+
 async def test_a_removed_record_comes_back(server: NameServer) -> None:
     async with registrar_of(replace(config_of(server), interval=0.05)) as (_, journal):
         assert isinstance(await journal.next(), RecordWritten)
