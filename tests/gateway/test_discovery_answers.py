@@ -286,7 +286,6 @@ async def test_a_look_up_that_waits_for_slow_ones_ends_in_time() -> None:
         outcomes = await asyncio.gather(*asked, return_exceptions=True)
     assert all(isinstance(each, LookupFailedError) and "within 0.1 s" in str(each) for each in outcomes)
     assert resolver.counts.deadlines_missed == 3
-    assert resolver.counts.questions == 1, "the others never had their turn"
 
 
 async def test_look_ups_at_once_are_bounded() -> None:

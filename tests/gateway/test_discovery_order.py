@@ -122,6 +122,12 @@ def test_each_failure_in_a_row_doubles_the_wait_and_a_success_forgets_them() -> 
     assert failover.mark_failed(gateway("a"), now) <= now + 10
 
 
+def test_one_more_failure_never_shortens_a_wait() -> None:
+    failover = Failover(FailoverConfig(BackOff(10, 1, 10)), random.Random(1))
+    untils = [failover.mark_failed(gateway("a"), 0) for _ in range(50)]
+    assert untils == sorted(untils)
+
+
 def test_time_forgets_failures() -> None:
     failover = Failover(FailoverConfig(BackOff(10, 2, 100), forget_after=1000), random.Random(1))
     for _ in range(5):
@@ -153,8 +159,10 @@ class FailoverMachine(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 4))
     def fail(self, number: int) -> None:
+        before = self.failover.waits_until(self.everyone[number], self.now)
         until = self.failover.mark_failed(self.everyone[number], self.now)
         assert self.now < until <= self.now + 60
+        assert before is None or until >= before, "one more failure never shortens a wait"
 
     @rule(number=st.integers(0, 4))
     def recover(self, number: int) -> None:

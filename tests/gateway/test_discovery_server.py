@@ -239,6 +239,24 @@ async def test_a_registrar_may_start_again(server: NameServer) -> None:
     assert server.services() == set()
 
 
+async def test_a_change_during_an_update_replaces_what_that_wrote(server: NameServer) -> None:
+    async with registrar_of(config_of(server)) as (registrar, journal):
+        await asyncio.sleep(0)  # the first update is under way now
+        registrar.change(replace(OWN, port=7000))
+        assert await journal.next() == RecordWritten(NAME[:-1], f"SRV {OWN_TEXT}")
+        assert await journal.next() == RecordWritten(NAME[:-1], "SRV 10 10 7000 one.feeds.test.")
+        assert server.services() == {"10 10 7000 one.feeds.test."}
+
+
+async def test_an_update_under_way_is_finished_before_the_removal(server: NameServer) -> None:
+    async with registrar_of(replace(config_of(server), stop_timeout=30)) as (registrar, journal):
+        await asyncio.sleep(0)
+        assert await registrar.stop()
+        assert isinstance(await journal.next(), RecordWritten)
+        assert isinstance(await journal.next(), RecordRemoved)
+    assert server.services() == set()
+
+
 async def test_changes_in_quick_succession_leave_one_record(server: NameServer) -> None:
     async with registrar_of(config_of(server)) as (registrar, journal):
         for port in range(7000, 7010):
