@@ -26,6 +26,7 @@ COMMANDS: dict[str, str] = {
     "bench": "run a benchmark and print its table and bars",
     "capture": "write the PSIRP frames of an interface to a capture file",
     "crash": "kill -9 a part again and again and count what it lost",
+    "discover": "show the gateways of a domain in the order they would be tried",
     "dissect": "show the PSIRP frames of a capture file",
     "explain": "say why an item does not arrive",
     "fuzz": "feed mutated frames to the parsers, or hostile requests to a hub",

@@ -1,0 +1,46 @@
+"""Where the gateways of a domain are, and how others find this one: SRV records of `_psirp._tcp` in the DNS."""
+
+from gateway.discovery.backoff import BackOff
+from gateway.discovery.cache import CacheConfig
+from gateway.discovery.events import DiscoveryEvent, Observer
+from gateway.discovery.failover import Failover, FailoverConfig
+from gateway.discovery.keys import KeyFileError
+from gateway.discovery.locator import Locator
+from gateway.discovery.model import (
+    SERVICE,
+    Availability,
+    DiscoveryError,
+    DomainError,
+    Found,
+    Gateway,
+    LookupFailedError,
+)
+from gateway.discovery.order import order_to_try
+from gateway.discovery.registrar import Registrar, RegistrarConfig
+from gateway.discovery.registration import OwnRecord, RegistrationError
+from gateway.discovery.resolver import Resolver, ResolverConfig
+
+__all__ = [
+    "SERVICE",
+    "Availability",
+    "BackOff",
+    "CacheConfig",
+    "DiscoveryError",
+    "DiscoveryEvent",
+    "DomainError",
+    "Failover",
+    "FailoverConfig",
+    "Found",
+    "Gateway",
+    "KeyFileError",
+    "Locator",
+    "LookupFailedError",
+    "Observer",
+    "OwnRecord",
+    "Registrar",
+    "RegistrarConfig",
+    "RegistrationError",
+    "Resolver",
+    "ResolverConfig",
+    "order_to_try",
+]
