@@ -313,9 +313,11 @@ def test_the_server_refuses_an_update_on_an_old_look(server: NameServer) -> None
     with pytest.raises(ChangedMeanwhileError):
         check_update(place, send(update))
     assert server.services_with_ttl() == {(OTHERS, 77)}
+    # An alias in an empty place: without the prerequisite, the server would ignore the update and call it a success.
+    server.administrate(("delete", NAME))
     update = update_to_register(place, read_present(place, send(question(place))), OWN)
     assert update is not None
-    server.administrate(("delete", NAME), ("add", NAME, "60", "CNAME", "elsewhere.test."))
+    server.administrate(("add", NAME, "60", "CNAME", "elsewhere.test."))
     with pytest.raises(ChangedMeanwhileError):
         check_update(place, send(update))
     server.administrate(("delete", NAME))
