@@ -115,9 +115,10 @@ async def test_callbacks_that_never_answer_do_not_hold_back_the_others(tmp_path:
         subscribe(made.database, [fast.url(f"/{n}") for n in range(60)])
         await made.delivery.start()
         await made.finished(await made.publish(b"x"))
+        # On a busy machine some of the fast ones were slow too, and became rows that are settled by now or soon.
+        await made.seen.until(lambda: made.rows("retries") == 40)
         assert len(fast.requests) == 60
         assert len(silent.requests) <= 4  # its host's limit
-        assert made.rows("retries") == 40
         assert made.delivery.owed(1)[0].reason == "no answer yet"
 
 
