@@ -5,11 +5,13 @@ from pathlib import Path
 
 from psirp_stack.emulation.plan import NetworkPlan
 from psirp_stack.forwarding_node import LoopScheduler
-from psirp_stack.links.impairment import ImpairedLink
+from psirp_stack.links.impairment import ImpairedLink, Impairment
 from psirp_stack.links.in_process import pair
 from psirp_stack.links.interface import Link
 from psirp_stack.node.config import DomainFile, NodeFile, NodeRole, TimesFile
 from psirp_stack.node.shell import RunningNode
+
+PERFECT = Impairment()
 
 
 def socket_of(data: Path, node: str) -> Path:
@@ -50,7 +52,9 @@ class EmulatedNetwork:
                 carriers = pair(scheduler=scheduler)
                 for side, (name, other) in enumerate((ends, ends[::-1])):
                     numbers[name] += 1
-                    link = ImpairedLink(carriers[side], plan.impairment(*ends), scheduler, 2 * place + side)
+                    link: Link = carriers[side]
+                    if (bad := plan.impairment(*ends)) != PERFECT:
+                        link = ImpairedLink(link, bad, scheduler, 2 * place + side)
                     network.links[name, other] = link
                     network.nodes[name].add_link(numbers[name], link)
         except BaseException:

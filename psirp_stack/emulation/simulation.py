@@ -21,6 +21,7 @@ from psirp_stack.graph import Graph
 from psirp_stack.links.clock import VirtualClock
 from psirp_stack.links.impairment import ImpairedLink, Impairment
 from psirp_stack.links.in_process import InProcessLink, pair
+from psirp_stack.links.interface import Link
 from psirp_stack.node import attachment
 from psirp_stack.node.applications import Application
 from psirp_stack.node.attachment import Asked, Consumed, Done, Publication, ScopeChanged, Skipped, Told, Why
@@ -291,7 +292,7 @@ class SimulatedNetwork:
         return cable.carriers[cable.ends.index(sender)]
 
     def frames_sent_and_lost(self) -> tuple[int, int]:
-        """Frames that reached the other end of a link, and those that a link lost on purpose."""
+        """Frames that reached the other end of an impaired link, and those that such a link lost."""
         return sum(line.counters.sent for line in self._lines), sum(line.impaired.lost for line in self._lines)
 
     def wake(self, name: str) -> None:
@@ -317,14 +318,17 @@ class SimulatedNetwork:
             other = cable.ends[1] if name == cable.ends[0] else cable.ends[0]
             number = self._number(name, other)
             node = self.nodes[name]
-            link = ImpairedLink(carrier, self.impairment, self.clock, self._rng.getrandbits(32))
-            self._lines.append(link)
+            link: Link = carrier
+            if self.impairment != PERFECT:
+                bad = ImpairedLink(carrier, self.impairment, self.clock, self._rng.getrandbits(32))
+                self._lines.append(bad)
+                link = bad
             carrier.on_receive(partial(self._received, name, node, number))
             send = link.send if self._tap is None else partial(self._send_tapped, name, other, link)
             node.add_link(number, send, self._mtu, self.clock.now())
             self.wake(name)
 
-    def _send_tapped(self, name: str, other: str, link: ImpairedLink, frame: bytes) -> bool:
+    def _send_tapped(self, name: str, other: str, link: Link, frame: bytes) -> bool:
         if self._tap is not None:
             self._tap(name, other, frame)
         return link.send(frame)
