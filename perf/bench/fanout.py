@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from array import array
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,6 +52,27 @@ SENDERS = ("hub", "bare pycurl", "bare aiohttp")
 DRAIN_SECONDS = 60.0
 Sender = Callable[[Sequence[bytes]], Awaitable[None]]
 TABLES = [*HUB_TABLES, *SUBSCRIPTION_TABLES, *DELIVERY_TABLES]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How many rounds; fewer, but never none, when they take longer than `seconds` together."""
+
+    rounds: int
+    seconds: float
+
+    def numbers(self) -> Iterator[int]:
+        started = time.monotonic()
+        for number in range(self.rounds):
+            if number and time.monotonic() - started > self.seconds:
+                return
+            yield number
+
+
+QUICK = {1: Plan(20, 2), 100: Plan(10, 3), 1000: Plan(12, 12), 10_000: Plan(1, 0)}
+QUICK_SLOW = Plan(20, 8)
+FULL = {1: Plan(200, 20), 100: Plan(60, 30), 1000: Plan(60, 120), 10_000: Plan(8, 60)}
+FULL_SLOW = Plan(60, 60)
 
 
 @dataclass(slots=True)
@@ -231,9 +252,12 @@ class Stage:
             )
         )
 
-    async def alone(self, samples: Samples, callbacks: int, send: Sender) -> None:
-        started, _, arrivals = await self._timed(callbacks, 1, send)
+    async def alone(self, samples: Samples, callbacks: int, send: Sender, *, is_stream: bool = False) -> None:
+        """One update. `is_stream`: there are so many callbacks that it stands for a stream as well."""
+        started, cpu, arrivals = await self._timed(callbacks, 1, send)
         samples.add_alone(started, arrivals)
+        if is_stream:
+            samples.add_stream(started, cpu, arrivals)
 
     async def stream(self, samples: Samples, callbacks: int, updates: int, send: Sender) -> None:
         samples.add_stream(*await self._timed(callbacks, updates, send))
@@ -286,7 +310,7 @@ class Stage:
         await self.client.close()
 
 
-async def measure(rounds: dict[int, int], slow_rounds: int) -> Outcome:
+async def measure(plans: dict[int, Plan], slow_plan: Plan) -> Outcome:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         sink = Sink()
@@ -297,19 +321,19 @@ async def measure(rounds: dict[int, int], slow_rounds: int) -> Outcome:
         await delivery.start()
         stage = Stage(sink, database, delivery, client)
         try:
-            return await measure_on(stage, rounds, slow_rounds)
+            return await measure_on(stage, plans, slow_plan)
         finally:
             await stage.close()
 
 
-async def measure_on(stage: Stage, rounds: dict[int, int], slow_rounds: int) -> Outcome:
+async def measure_on(stage: Stage, plans: dict[int, Plan], slow_plan: Plan) -> Outcome:
     results: list[Row] = []
     measured: dict[int, list[Samples]] = {}
-    with progress_bar("fanout", sum(rounds.values()) + slow_rounds) as tick:
-        for callbacks, count in rounds.items():
-            measured[callbacks] = samples = await measure_senders(stage, callbacks, count, tick)
+    with progress_bar("fanout", sum(plan.rounds for plan in (*plans.values(), slow_plan))) as tick:
+        for callbacks, plan in plans.items():
+            measured[callbacks] = samples = await measure_senders(stage, callbacks, plan, tick)
             results += [one.row(callbacks, name) for one, name in zip(samples, SENDERS, strict=True)]
-        clean, slow = await measure_slow(stage, slow_rounds, tick)
+        clean, slow = await measure_slow(stage, slow_plan, tick)
     fast = BAR_CALLBACKS - SLOW_CALLBACKS
     results += [slow.row(fast, f"hub, {SLOW_CALLBACKS} more are slow"), clean.row(fast, "hub, none slow")]
     hub, curl, plain = measured[BAR_CALLBACKS]
@@ -344,7 +368,7 @@ def other_ratios(hub: Samples, curl: Samples, plain: Samples) -> str:
     )
 
 
-async def measure_senders(stage: Stage, callbacks: int, rounds: int, tick: Ticker) -> list[Samples]:
+async def measure_senders(stage: Stage, callbacks: int, plan: Plan, tick: Ticker) -> list[Samples]:
     urls = stage.sink.urls(callbacks)
     topic = f"http://publisher.example/{callbacks}"
     await stage.subscribe(topic, urls)
@@ -353,32 +377,37 @@ async def measure_senders(stage: Stage, callbacks: int, rounds: int, tick: Ticke
     for send in senders:
         await stage.alone(Samples(), callbacks, send)  # opens connections
     measured = [Samples() for _ in senders]
-    for _ in range(rounds):
+    for _ in plan.numbers():
         for samples, send in zip(measured, senders, strict=True):
-            await stage.alone(samples, callbacks, send)
+            await stage.alone(samples, callbacks, send, is_stream=updates == 1)
         for samples, send in zip(measured, senders, strict=True):
-            await stage.stream(samples, callbacks, updates, send)
+            if updates > 1:
+                await stage.stream(samples, callbacks, updates, send)
         tick(f"{callbacks} callbacks")
     return measured
 
 
-async def measure_slow(stage: Stage, rounds: int, tick: Ticker) -> tuple[Samples, Samples]:
+async def measure_slow(stage: Stage, plan: Plan, tick: Ticker) -> tuple[Samples, Samples]:
     """Clean and slow rounds in turn; each begins when nothing of the one before is under way.
 
     Each round is a topic of its own: a slow callback is asked once, as by a publisher that just appeared.
     """
     fast = BAR_CALLBACKS - SLOW_CALLBACKS
-    clean, slow = Samples(), Samples()
-    for number in range(rounds + 1):
-        if number == 1:
-            clean, slow = Samples(), Samples()  # the first round only opened connections
-        pair = [(clean, stage.sink.urls(fast)), (slow, stage.sink.urls(BAR_CALLBACKS, SLOW_CALLBACKS))]
+    clean, slow = stage.sink.urls(fast), stage.sink.urls(BAR_CALLBACKS, SLOW_CALLBACKS)
+
+    async def one(name: str, samples: Samples, urls: Sequence[str]) -> None:
+        topic = f"http://publisher.example/slow/{name}/{len(urls)}"
+        await stage.subscribe(topic, urls)
+        await stage.round_with_slow_ones(samples, topic, fast)
+
+    await one("warm up", Samples(), slow)  # opens connections
+    without, beside = Samples(), Samples()
+    for number in plan.numbers():
+        pair = [(without, clean), (beside, slow)]
         for samples, urls in pair if number % 2 else reversed(pair):
-            topic = f"http://publisher.example/slow/{number}/{len(urls)}"
-            await stage.subscribe(topic, urls)
-            await stage.round_with_slow_ones(samples, topic, fast)
-        tick("slow callbacks", 1 if number else 0)
-    return clean, slow
+            await one(str(number), samples, urls)
+        tick("slow callbacks")
+    return without, beside
 
 
 class Fanout:
@@ -394,8 +423,7 @@ class Fanout:
         """No options of its own."""
 
     def run(self, options: argparse.Namespace) -> Outcome:
-        rounds = {1: 20, 100: 10, 1000: 10, 10_000: 1} if options.quick else {1: 200, 100: 60, 1000: 60, 10_000: 8}
-        return uvloop.run(measure(rounds, 20 if options.quick else 60))
+        return uvloop.run(measure(QUICK, QUICK_SLOW) if options.quick else measure(FULL, FULL_SLOW))
 
 
 BENCHMARK = Fanout()
