@@ -1,8 +1,12 @@
 """`psph bench fanout`: how fast the hub delivers, beside a bare loop of its client library and bare aiohttp.
 
 All three post the same bodies to the same callbacks of the same sink, a process of its own. The hub signs each
-delivery and keeps its log and cursor in a real file; the bare loops do neither. Runs are interleaved, and each figure
-is the median of its rounds, so that a noisy machine disturbs them alike.
+delivery and keeps its log and cursor in a real file; the bare loops do neither.
+
+Two kinds of rounds. An update alone gives the delay: it is handed over when nothing is under way, so the wait for the
+disk before the first delivery is in it whole. A stream of updates, each handed over when the one before is stored,
+gives the rate; of it, only the first update's wait for the disk shows. Senders take turns round by round, and a ratio
+is the median over the rounds of what neighbours in time measured, so that a noisy machine disturbs both alike.
 """
 
 import argparse
@@ -14,7 +18,7 @@ import sys
 import tempfile
 import time
 from array import array
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +28,7 @@ import aiohttp
 import pycurl
 import uvloop
 
-from perf.bench.family import Bar, Outcome, Row, Sense, percentile, progress_bar
+from perf.bench.family import Bar, Outcome, Row, Sense, Ticker, percentile, progress_bar
 from push_hub.delivery import MIGRATIONS as DELIVERY_TABLES
 from push_hub.delivery import Delivery, DeliveryConfig
 from push_hub.model import Content, Dialect, SignatureMethod
@@ -41,41 +45,72 @@ CONTENT_TYPE = "application/atom+xml"
 BARE_CONCURRENCY = 128
 BAR_CALLBACKS = 1000
 SLOW_CALLBACKS = 20
+STREAM = 4  # updates
+LONGEST_STREAM = 4000  # deliveries, unless one update alone has more
+SENDERS = ("hub", "bare pycurl", "bare aiohttp")
 DRAIN_SECONDS = 60.0
+Sender = Callable[[Sequence[bytes]], Awaitable[None]]
 TABLES = [*HUB_TABLES, *SUBSCRIPTION_TABLES, *DELIVERY_TABLES]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How many rounds; fewer, but never none, when they take longer than `seconds` together."""
+
+    rounds: int
+    seconds: float
+
+    def numbers(self) -> Iterator[int]:
+        started = time.monotonic()
+        for number in range(self.rounds):
+            if number and time.monotonic() - started > self.seconds:
+                return
+            yield number
+
+
+QUICK = {1: Plan(20, 2), 100: Plan(10, 3), 1000: Plan(12, 12), 10_000: Plan(1, 0)}
+QUICK_SLOW = Plan(20, 8)
+FULL = {1: Plan(200, 20), 100: Plan(60, 30), 1000: Plan(60, 120), 10_000: Plan(8, 60)}
+FULL_SLOW = Plan(60, 60)
 
 
 @dataclass(slots=True)
 class Samples:
-    """Rates and processor time a round, and the delays of all deliveries."""
+    """What one sender's rounds measured, in their order."""
 
     rates: list[float] = field(default_factory=list)
+    rates_alone: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
-    delays: list[float] = field(default_factory=list)
     p99s: list[float] = field(default_factory=list)
+    delays: list[float] = field(default_factory=list)
 
-    def add(self, started: float, cpu: float, arrivals: Sequence[float]) -> None:
+    def add_stream(self, started: float, cpu: float, arrivals: Sequence[float]) -> None:
         self.rates.append(len(arrivals) / (max(arrivals) - started))
         self.cpu.append(cpu / len(arrivals))
+
+    def add_alone(self, started: float, arrivals: Sequence[float]) -> None:
         delays = sorted(arrival - started for arrival in arrivals)
+        self.rates_alone.append(len(delays) / delays[-1])
         self.p99s.append(percentile(delays, 0.99))
         self.delays += delays
-
-    @property
-    def rate(self) -> float:
-        return statistics.median(self.rates)
 
     def row(self, callbacks: int, what: str) -> Row:
         delays = sorted(self.delays)
         return {
             "callbacks": callbacks,
             "sender": what,
-            "rounds": len(self.rates),
-            "deliveries/s": self.rate,
+            "rounds": len(self.rates_alone),
+            "deliveries/s": statistics.median(self.rates) if self.rates else None,
+            "CPU µs": statistics.median(self.cpu) * 1e6 if self.cpu else None,
+            "alone: /s": statistics.median(self.rates_alone),
             "p50 ms": percentile(delays, 0.50) * 1000,
             "p99 ms": percentile(delays, 0.99) * 1000,
-            "sender's CPU µs": statistics.median(self.cpu) * 1e6,
         }
+
+
+def ratio(above: Sequence[float], below: Sequence[float]) -> float:
+    """The median of the rounds' ratios: neighbours in time, whatever else the machine did."""
+    return statistics.median(a / b for a, b in zip(above, below, strict=True))
 
 
 class Sink:
@@ -103,13 +138,18 @@ class Sink:
         """Wait until `count` posts arrived, and return when each did."""
         times: array[float] = array("d")
         while len(times) < count:
-            answer = await client.request(
-                "GET", f"http://127.0.0.1:{self.port}/report", headers={}, body=None, timeout=10, max_bytes=1 << 24
-            )
-            times.frombytes(answer.body)
+            times.frombytes(await self._ask(client, "report"))
             if len(times) < count:
                 await asyncio.sleep(0.02)
         return list(times)
+
+    async def release(self, client: OutboundClient) -> None:
+        """Have the slow callbacks answer now: what they were to show has been measured."""
+        await self._ask(client, "release")
+
+    async def _ask(self, client: OutboundClient, what: str) -> bytes:
+        url = f"http://127.0.0.1:{self.port}/{what}"
+        return (await client.request("GET", url, headers={}, body=None, timeout=10, max_bytes=1 << 24)).body
 
     def close(self) -> None:
         self._process.communicate(b"", timeout=10)
@@ -124,12 +164,13 @@ def atom(number: int) -> bytes:
     return (head + "x" * (BODY_SIZE - len(head) - len(tail)) + tail).encode()
 
 
-async def send_with_hub(delivery: Delivery, topic: str, number: int) -> None:
-    """One publication; the clock starts before it is stored."""
-    await delivery.accept(topic, topic, Content(CONTENT_TYPE, atom(number)))
+async def send_with_hub(delivery: Delivery, topic: str, bodies: Sequence[bytes]) -> None:
+    """Each is handed over when the one before is on disk, as by a publisher that waits for its answer."""
+    for body in bodies:
+        await delivery.accept(topic, topic, Content(CONTENT_TYPE, body))
 
 
-def send_with_curl(urls: Sequence[str], body: bytes, topic: str, idle: list[Any], multi: Any) -> None:
+def send_with_curl(urls: Sequence[str], bodies: Sequence[bytes], topic: str, idle: list[Any], multi: Any) -> None:
     """The plainest fast loop with pycurl: reused handles, `perform`, `select`."""
     link = f'Link: <{HUB_URL}>; rel="hub", <{topic}>; rel="self"'
     headers = [f"Content-Type: {CONTENT_TYPE}", link, "Expect:", "X-Hub-Signature: sha256=" + "0" * 64]
@@ -140,13 +181,14 @@ def send_with_curl(urls: Sequence[str], body: bytes, topic: str, idle: list[Any]
         curl.setopt(pycurl.TIMEOUT_MS, 30_000)
         curl.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1)
         idle.append(curl)
+    total = len(urls) * len(bodies)
     sent = done = 0
-    while done < len(urls):
-        while idle and sent < len(urls):
+    while done < total:
+        while idle and sent < total:
             curl = idle.pop()
-            curl.setopt(pycurl.URL, urls[sent])
+            curl.setopt(pycurl.URL, urls[sent % len(urls)])
             curl.setopt(pycurl.HTTPHEADER, headers)
-            curl.setopt(pycurl.POSTFIELDS, body)
+            curl.setopt(pycurl.POSTFIELDS, bodies[sent // len(urls)])
             multi.add_handle(curl)
             sent += 1
         multi.perform()
@@ -159,24 +201,26 @@ def send_with_curl(urls: Sequence[str], body: bytes, topic: str, idle: list[Any]
             if failed:
                 raise RuntimeError(f"the bare loop failed: {failed[0][2]}")
             done += len(finished)
-        if done < len(urls) and not (idle and sent < len(urls)):
+        if done < total and not (idle and sent < total):
             multi.select(1.0)
 
 
-async def send_with_aiohttp(session: aiohttp.ClientSession, urls: Sequence[str], body: bytes, topic: str) -> None:
+async def send_with_aiohttp(
+    session: aiohttp.ClientSession, urls: Sequence[str], bodies: Sequence[bytes], topic: str
+) -> None:
     headers = {
         "Content-Type": CONTENT_TYPE,
         "Link": f'<{HUB_URL}>; rel="hub", <{topic}>; rel="self"',
         "X-Hub-Signature": "sha256=" + "0" * 64,
     }
-    left = iter(urls)
+    left = iter([(url, body) for body in bodies for url in urls])
 
     async def worker() -> None:
-        for url in left:
+        for url, body in left:
             async with session.post(url, data=body, headers=headers, allow_redirects=False) as answer:
                 await answer.read()
 
-    await asyncio.gather(*(worker() for _ in range(min(BARE_CONCURRENCY, len(urls)))))
+    await asyncio.gather(*(worker() for _ in range(min(BARE_CONCURRENCY, len(urls) * len(bodies)))))
 
 
 class Stage:
@@ -207,33 +251,57 @@ class Stage:
             )
         )
 
-    async def round(self, samples: Samples, expected: int, send: Callable[[], Awaitable[None]]) -> None:
-        """One sender's turn. The sink is asked when all is sent, so that asking it disturbs no sender."""
-        self.number += 1
+    async def alone(self, samples: Samples, callbacks: int, send: Sender, *, is_stream: bool = False) -> None:
+        """One update. `is_stream`: there are so many callbacks that it stands for a stream as well."""
+        started, cpu, arrivals = await self._timed(callbacks, 1, send)
+        samples.add_alone(started, arrivals)
+        if is_stream:
+            samples.add_stream(started, cpu, arrivals)
+
+    async def stream(self, samples: Samples, callbacks: int, updates: int, send: Sender) -> None:
+        samples.add_stream(*await self._timed(callbacks, updates, send))
+
+    async def _timed(self, callbacks: int, updates: int, send: Sender) -> tuple[float, float, list[float]]:
+        """One sender's turn: when it began, the processor time it took, and when its posts arrived.
+
+        The sink is asked when all is sent, so that asking it disturbs no sender. The hub's turn ends when it has
+        written down what it did: its processor time holds that, and the next sender does not run beside it.
+        """
+        bodies = [atom(self.number + n) for n in range(updates)]
+        self.number += updates
         started, cpu = time.monotonic(), time.process_time()
-        await send()
-        while self.delivery.backlog:  # noqa: ASYNC110 - a benchmark may look; an observer would cost deliveries
-            await asyncio.sleep(0.005)
+        await send(bodies)
+        await self.drain()
         cpu = time.process_time() - cpu
-        samples.add(started, cpu, await self.sink.arrivals(self.client, expected))
+        return started, cpu, await self.sink.arrivals(self.client, callbacks * updates)
+
+    async def round_with_slow_ones(self, samples: Samples, topic: str, fast: int) -> None:
+        started = time.monotonic()
+        await send_with_hub(self.delivery, topic, [atom(self.number)])
+        self.number += 1
+        while self.delivery.backlog:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        samples.add_alone(started, await self.sink.arrivals(self.client, fast))
+        await self.sink.release(self.client)
+        await self.drain()
 
     async def drain(self) -> None:
         """Until nothing is under way any more, not even what waits for a slow answer."""
         async with asyncio.timeout(DRAIN_SECONDS):
-            while not self.delivery.is_idle:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+            while not self.delivery.is_idle:  # noqa: ASYNC110 - a benchmark may look; an observer would cost deliveries
+                await asyncio.sleep(0.005)
 
-    async def hub_round(self, samples: Samples, topic: str, expected: int) -> None:
-        await self.round(samples, expected, lambda: send_with_hub(self.delivery, topic, self.number))
+    def senders(self, topic: str, urls: Sequence[str]) -> tuple[Sender, Sender, Sender]:
+        """The hub, the bare loop of its library, and bare aiohttp."""
 
-    async def curl_round(self, samples: Samples, topic: str, urls: Sequence[str]) -> None:
-        async def send() -> None:
-            send_with_curl(urls, atom(self.number), topic, self.idle, self.multi)
+        async def curl(bodies: Sequence[bytes]) -> None:
+            send_with_curl(urls, bodies, topic, self.idle, self.multi)
 
-        await self.round(samples, len(urls), send)
-
-    async def aiohttp_round(self, samples: Samples, topic: str, urls: Sequence[str]) -> None:
-        await self.round(samples, len(urls), lambda: send_with_aiohttp(self.session, urls, atom(self.number), topic))
+        return (
+            lambda bodies: send_with_hub(self.delivery, topic, bodies),
+            curl,
+            lambda bodies: send_with_aiohttp(self.session, urls, bodies, topic),
+        )
 
     async def close(self) -> None:
         await self.session.close()
@@ -241,7 +309,7 @@ class Stage:
         await self.client.close()
 
 
-async def measure(rounds: dict[int, int], slow_rounds: int) -> Outcome:
+async def measure(plans: dict[int, Plan], slow_plan: Plan) -> Outcome:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         sink = Sink()
@@ -252,73 +320,93 @@ async def measure(rounds: dict[int, int], slow_rounds: int) -> Outcome:
         await delivery.start()
         stage = Stage(sink, database, delivery, client)
         try:
-            return await measure_on(stage, rounds, slow_rounds)
+            return await measure_on(stage, plans, slow_plan)
         finally:
             await stage.close()
 
 
-async def measure_on(stage: Stage, rounds: dict[int, int], slow_rounds: int) -> Outcome:
+async def measure_on(stage: Stage, plans: dict[int, Plan], slow_plan: Plan) -> Outcome:
     results: list[Row] = []
-    ratios: dict[int, tuple[float, float]] = {}
-    with progress_bar("fanout", sum(rounds.values()) + slow_rounds) as tick:
-        for callbacks, count in rounds.items():
-            urls = stage.sink.urls(callbacks)
-            topic = f"http://publisher.example/{callbacks}"
-            await stage.subscribe(topic, urls)
-            hub, curl, plain = Samples(), Samples(), Samples()
-            for number in range(count + 1):
-                if number == 1:
-                    hub, curl, plain = Samples(), Samples(), Samples()  # the first round only opened connections
-                await stage.hub_round(hub, topic, callbacks)
-                await stage.curl_round(curl, topic, urls)
-                await stage.aiohttp_round(plain, topic, urls)
-                tick(f"{callbacks} callbacks", 1 if number else 0)
-            results += [
-                hub.row(callbacks, "hub"),
-                curl.row(callbacks, "bare pycurl"),
-                plain.row(callbacks, "bare aiohttp"),
-            ]
-            ratios[callbacks] = (hub.rate / curl.rate, hub.rate / plain.rate)
-        clean, slow = await measure_slow(stage, slow_rounds, lambda: tick("slow callbacks"))
+    measured: dict[int, list[Samples]] = {}
+    with progress_bar("fanout", sum(plan.rounds for plan in (*plans.values(), slow_plan))) as tick:
+        for callbacks, plan in plans.items():
+            measured[callbacks] = samples = await measure_senders(stage, callbacks, plan, tick)
+            results += [one.row(callbacks, name) for one, name in zip(samples, SENDERS, strict=True)]
+        clean, slow = await measure_slow(stage, slow_plan, tick)
     fast = BAR_CALLBACKS - SLOW_CALLBACKS
     results += [slow.row(fast, f"hub, {SLOW_CALLBACKS} more are slow"), clean.row(fast, "hub, none slow")]
-    # The median of the rounds, as for the rates: one hiccup of the machine is not the slow callbacks' doing.
-    held_back = statistics.median(slow.p99s) / statistics.median(clean.p99s)
-    to_curl, to_aiohttp = ratios[BAR_CALLBACKS]
+    hub, curl, plain = measured[BAR_CALLBACKS]
     return Outcome(
-        {"body": BODY_SIZE, "addresses": ADDRESSES, "signature": "sha256", "bare concurrency": BARE_CONCURRENCY},
+        {
+            "body": BODY_SIZE,
+            "addresses": ADDRESSES,
+            "signature": "sha256",
+            "bare concurrency": BARE_CONCURRENCY,
+            "updates a stream": STREAM,
+        },
         results,
         [
-            Bar(f"hub / bare pycurl at {BAR_CALLBACKS} callbacks", to_curl, Sense.AT_LEAST, 0.7),
-            Bar(f"hub / bare aiohttp at {BAR_CALLBACKS} callbacks", to_aiohttp, Sense.AT_LEAST, 2.5),
-            Bar("p99 beside slow callbacks / p99 without", held_back, Sense.AT_MOST, 1.5),
+            Bar(f"hub / bare pycurl at {BAR_CALLBACKS} callbacks", ratio(hub.rates, curl.rates), Sense.AT_LEAST, 0.7),
+            Bar(f"hub / bare aiohttp at {BAR_CALLBACKS} callbacks", ratio(hub.rates, plain.rates), Sense.AT_LEAST, 2.5),
+            Bar("p99 beside slow callbacks / p99 without", ratio(slow.p99s, clean.p99s), Sense.AT_MOST, 1.5),
         ],
         [
-            "Delay: from handing the publication over (the hub stores it first) to its arrival at the callback.",
-            "Sender's CPU: a delivery's share of all its threads' time; it says more than the rate on a busy machine.",
+            f"deliveries/s and CPU: a stream of {STREAM} updates (one, beyond {LONGEST_STREAM} deliveries).",
+            "CPU: a delivery's share of all the sender's threads' time; most reliable on a busy machine.",
+            "alone, p50, p99: one update when nothing else is under way; the clock starts before the hub stores it.",
+            f"The bars' rates are those of streams. {other_ratios(hub, curl, plain)}",
         ],
     )
 
 
-async def measure_slow(stage: Stage, rounds: int, tick: Callable[[], None]) -> tuple[Samples, Samples]:
+def other_ratios(hub: Samples, curl: Samples, plain: Samples) -> str:
+    return (
+        f"Hub to bare pycurl and to bare aiohttp at {BAR_CALLBACKS} callbacks, one update alone: "
+        f"{ratio(hub.rates_alone, curl.rates_alone):.2f} and {ratio(hub.rates_alone, plain.rates_alone):.2f}; "
+        f"by processor time: {ratio(curl.cpu, hub.cpu):.2f} and {ratio(plain.cpu, hub.cpu):.2f}."
+    )
+
+
+async def measure_senders(stage: Stage, callbacks: int, plan: Plan, tick: Ticker) -> list[Samples]:
+    urls = stage.sink.urls(callbacks)
+    topic = f"http://publisher.example/{callbacks}"
+    await stage.subscribe(topic, urls)
+    updates = max(1, min(STREAM, LONGEST_STREAM // callbacks))
+    senders = stage.senders(topic, urls)
+    for send in senders:
+        await stage.alone(Samples(), callbacks, send)  # opens connections
+    measured = [Samples() for _ in senders]
+    for _ in plan.numbers():
+        for samples, send in zip(measured, senders, strict=True):
+            await stage.alone(samples, callbacks, send, is_stream=updates == 1)
+        for samples, send in zip(measured, senders, strict=True):
+            if updates > 1:
+                await stage.stream(samples, callbacks, updates, send)
+        tick(f"{callbacks} callbacks")
+    return measured
+
+
+async def measure_slow(stage: Stage, plan: Plan, tick: Ticker) -> tuple[Samples, Samples]:
     """Clean and slow rounds in turn; each begins when nothing of the one before is under way.
 
     Each round is a topic of its own: a slow callback is asked once, as by a publisher that just appeared.
     """
-    clean, slow = Samples(), Samples()
     fast = BAR_CALLBACKS - SLOW_CALLBACKS
-    for number in range(rounds):
-        for samples, urls in (
-            (clean, stage.sink.urls(fast)),
-            (slow, stage.sink.urls(BAR_CALLBACKS, SLOW_CALLBACKS)),
-        ):
-            topic = f"http://publisher.example/slow/{number}/{len(urls)}"
-            await stage.subscribe(topic, urls)
-            await stage.drain()
-            await stage.hub_round(samples, topic, fast)
-        tick()
-    await stage.drain()
-    return clean, slow
+    clean, slow = stage.sink.urls(fast), stage.sink.urls(BAR_CALLBACKS, SLOW_CALLBACKS)
+
+    async def one(name: str, samples: Samples, urls: Sequence[str]) -> None:
+        topic = f"http://publisher.example/slow/{name}/{len(urls)}"
+        await stage.subscribe(topic, urls)
+        await stage.round_with_slow_ones(samples, topic, fast)
+
+    await one("warm up", Samples(), slow)  # opens connections
+    without, beside = Samples(), Samples()
+    for number in plan.numbers():
+        pair = [(without, clean), (beside, slow)]
+        for samples, urls in pair if number % 2 else reversed(pair):
+            await one(str(number), samples, urls)
+        tick("slow callbacks")
+    return without, beside
 
 
 class Fanout:
@@ -334,8 +422,7 @@ class Fanout:
         """No options of its own."""
 
     def run(self, options: argparse.Namespace) -> Outcome:
-        rounds = {1: 30, 100: 15, 1000: 15, 10_000: 3} if options.quick else {1: 300, 100: 60, 1000: 60, 10_000: 10}
-        return uvloop.run(measure(rounds, 4 if options.quick else 12))
+        return uvloop.run(measure(QUICK, QUICK_SLOW) if options.quick else measure(FULL, FULL_SLOW))
 
 
 BENCHMARK = Fanout()

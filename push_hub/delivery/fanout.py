@@ -270,23 +270,25 @@ class Delivery:
         post = self._lane.post
         for job in jobs:
             subscription = job.subscription
-            if subscription.lease_until <= now:
+            _, _, callback, _, _, _, lease_until, _ = subscription
+            if lease_until <= now:
                 self._queue.ended(job, "its lease ended before its turn came", now)
                 continue
             headers, body = job.parcel.for_subscriber(subscription)
             try:
-                job.token = post(subscription.callback, headers, body, job)
+                job.token = post(callback, headers, body, job)
             except OutboundError as error:
                 self._fail(job, 0, error.reason, now, host_failed=False, final=isinstance(error, UrlRefusedError))
 
     def _answered(self, outcomes: list[PostOutcome]) -> None:
         now = self._clock()
-        delivered, observer = self._queue.delivered, self._observer
-        for job, status, retry_after, error in outcomes:
-            if 200 <= status < 300:
-                delivered(job, status, now)
-                if observer is not None:
+        if self._observer is not None:
+            for job, status, _, _ in outcomes:
+                if 200 <= status < 300:
                     self._tell(Delivered(job.parcel.id, job.subscription, status, job.attempts + 1, now))
+        for job, status, retry_after, error in self._queue.delivered_at_once(outcomes):
+            if 200 <= status < 300:
+                self._queue.delivered(job, status, now)
             elif status == STATUS_GONE:
                 self._end(job, now)
             else:

@@ -10,6 +10,8 @@ from push_hub.delivery.config import QueueLimits
 if TYPE_CHECKING:
     from push_hub.delivery.walks import Job
 
+CALLBACKS_REMEMBERED = 65_536
+
 
 class Host:
     """`waiting`: deliveries for the moment a place is free. `parked`: the same, but as rows on disk."""
@@ -36,6 +38,7 @@ class Hosts:
         self._breaker = breaker
         self._parking: dict[str, Host] = {}
         self.by_name: dict[str, Host] = {}
+        self.by_callback: dict[str, Host] = {}
 
     def get(self, name: str) -> Host:
         host = self.by_name.get(name)
@@ -43,6 +46,16 @@ class Hosts:
             if len(self.by_name) >= self._limits.hosts:
                 self._forget_idle()
             host = self.by_name[name] = Host(name, Breaker(self._breaker))
+        return host
+
+    def of(self, callback: str) -> Host:
+        """`get` by the whole URL. Remembered, because the same callbacks come back with every publication."""
+        host = self.by_callback.get(callback)
+        if host is None:
+            host = self.get(host_name(callback))
+            if len(self.by_callback) >= CALLBACKS_REMEMBERED:
+                self.by_callback.clear()
+            self.by_callback[callback] = host
         return host
 
     def park(self, host: Host, key: Key) -> bool:
@@ -72,6 +85,7 @@ class Hosts:
     def _forget_idle(self) -> None:
         # Hosts with jobs that are loaded but not sent look idle too; such a job keeps its own Host object, so only
         # sharing is lost.
+        self.by_callback.clear()
         self.by_name = {name: host for name, host in self.by_name.items() if host.is_used}
 
 

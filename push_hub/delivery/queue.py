@@ -21,10 +21,11 @@ from dataclasses import dataclass
 
 from push_hub.delivery.batch import CLAIMED, WAITING_FOR_ROOM, Batch, DeadLetter, Key, Row, Try
 from push_hub.delivery.config import DeliveryConfig, QueueLimits
-from push_hub.delivery.hosts import Host, Hosts, host_name
+from push_hub.delivery.hosts import Host, Hosts
 from push_hub.delivery.signing import Parcel
 from push_hub.delivery.walks import DONE, SENT, WAITING, Job, Page, Turns, Walk
 from push_hub.model import Subscription
+from push_hub.outbound.values import PostOutcome
 
 PARKED_NET = 60.0  # a parked row is due after this, should its place in memory be lost
 CLAIM_MARGIN = 5.0
@@ -113,14 +114,15 @@ class DeliveryQueue:
         page = Page(walk, subscriptions[-1].id, now)
         walk.position = page.last_id
         jobs, pending, hosts = page.jobs, self.pending, self._hosts
+        known_host = hosts.by_callback.get
         for subscription in subscriptions:
             if has_rows and subscription.id in has_rows:
                 continue
             if pending and subscription.id in pending:
                 self._queue_behind(subscription.id, parcel.id)
                 continue
-            name = host_name(subscription.callback)
-            jobs.append(Job(subscription, parcel, hosts.by_name.get(name) or hosts.get(name), page, 0, False))
+            callback = subscription[2]  # by place: its name takes longer, and this is every delivery
+            jobs.append(Job(subscription, parcel, known_host(callback) or hosts.of(callback), page, 0, False))
         page.open = page.unsent = len(jobs)
         self.reserved += len(jobs)
         walk.pages.append(page)
@@ -139,7 +141,7 @@ class DeliveryQueue:
         key = (subscription.id, parcel.id)
         if key in self.active:
             return False
-        host = self._hosts.get(host_name(subscription.callback))
+        host = self._hosts.of(subscription.callback)
         if host.in_flight + len(host.waiting) >= self._limits.per_host:
             return False
         self.active.add(key)
@@ -229,27 +231,40 @@ class DeliveryQueue:
 
     # Outcomes
 
+    def delivered_at_once(self, outcomes: Sequence[PostOutcome]) -> list[PostOutcome]:
+        """Take the plain successes: first tries, neither slow nor at a host in trouble. Returns the few others."""
+        rest: list[PostOutcome] = []
+        freed = self._freed
+        for outcome in outcomes:
+            job, status, _, _ = outcome
+            host, page = job.host, job.page
+            if not 200 <= status < 300 or page is None or job.slow or host.breaker.failures:
+                rest.append(outcome)
+                continue
+            job.status = status
+            job.state = DONE
+            host.in_flight -= 1
+            if host.waiting:
+                freed.append(host)
+            page.open -= 1
+            if not page.open:
+                self._close_pages(page.walk)
+        taken = len(outcomes) - len(rest)
+        self.in_flight -= taken
+        self.counts.delivered += taken
+        return rest
+
     def delivered(self, job: Job, status: int, now: float) -> None:
         self.counts.delivered += 1
         host = job.host
         if host.breaker.failures:
             host.breaker.succeeded()
-        # `_left` and `_settle` written out for a first try: this is nearly every delivery.
-        page = job.page
-        if page is None or job.slow:
+        if job.page is None or job.slow:
             self.batch.tries.append(Try(job.subscription.id, job.parcel.id, now, status, None))
-            self._left(job)
-            self._settle(job)
-            return
-        job.status = status
-        job.state = DONE
-        host.in_flight -= 1
-        if host.waiting:
-            self._freed.append(host)
-        self.in_flight -= 1
-        page.open -= 1
-        if not page.open:
-            self._close_pages(page.walk)
+        else:
+            job.status = status
+        self._left(job)
+        self._settle(job)
 
     def ended(self, job: Job, reason: str, now: float, *, status: int = 0) -> None:
         """Nothing is owed any more: the subscription is gone or its lease is over. Not a word about the host."""

@@ -23,24 +23,31 @@ SECRETS_REMEMBERED = 16_384
 
 
 @lru_cache(SECRETS_REMEMBERED)
-def _key(secret: bytes, method: str) -> tuple[bytes, Callable[[bytes], Any], bytes, bytes]:
-    """All of a header line that does not depend on the body. By the method's name: hashing an enum member is slow."""
+def _key(secret: bytes, method: str) -> tuple[bytes, Any, Any]:
+    """All of a header line that does not depend on the body: its beginning, and both hashes with the key taken in.
+
+    By the method's name: hashing an enum member is slow.
+    """
     make = _HASHES[method]
     block = make(b"").block_size
     if len(secret) > block:
         secret = make(secret).digest()
     padded = secret.ljust(block, b"\0")
-    return f"{SIGNATURE_FIELD}{method}=".encode(), make, padded.translate(_INNER), padded.translate(_OUTER)
+    return f"{SIGNATURE_FIELD}{method}=".encode(), make(padded.translate(_INNER)), make(padded.translate(_OUTER))
 
 
 def signature_line(secret: bytes, method: SignatureMethod, body: bytes) -> bytes:
     """The header line that carries the HMAC of the body.
 
-    HMAC written out from its definition: `hmac.digest` sets up the key each time, which is a third of the cost for
+    HMAC written out from its definition: `hmac.digest` sets up the key each time, which is two fifths of the cost for
     a body of 1.4 kB. A test holds the two equal.
     """
-    prefix, make, inner, outer = _key(secret, method._value_)
-    digest: str = make(outer + make(inner + body).digest()).hexdigest()
+    prefix, inner, outer = _key(secret, method._value_)
+    inside = inner.copy()
+    inside.update(body)
+    whole = outer.copy()
+    whole.update(inside.digest())
+    digest: str = whole.hexdigest()
     return prefix + digest.encode()
 
 
@@ -79,10 +86,16 @@ class Parcel:
 
     def for_subscriber(self, subscription: Subscription) -> tuple[list[bytes], bytes]:
         """Header lines and body. Signed over exactly the bytes that are sent; unsigned when there is no secret."""
+        # Taken apart at once: a named tuple's fields are slow to ask for one by one, and this is every delivery.
+        _, _, _, secret, method, dialect, _, difference = subscription
         body = self.body
-        if self.changes is not None and (subscription.difference or subscription.dialect in self._changes_for):
+        if self.changes is not None and (difference or dialect in self._changes_for):
             body = self.changes
-        secret = subscription.secret
         if not secret:
             return self._base, body
-        return [*self._base, signature_line(secret, subscription.signature, body)], body
+        # `signature_line` written out.
+        prefix, inner, outer = _key(secret, method._value_)
+        inside, whole = inner.copy(), outer.copy()
+        inside.update(body)
+        whole.update(inside.digest())
+        return [*self._base, prefix + whole.hexdigest().encode()], body

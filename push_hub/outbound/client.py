@@ -185,17 +185,18 @@ class OutboundClient:
         # Edge-triggered: reading the events re-arms the set. What is ready does not matter, `perform` looks itself;
         # but events left unread would cause a turn for answers that this one has taken.
         self._epoll.poll(0, EVENTS_PER_WAKE)
-        multi, transfers = self.multi, self.transfers
+        multi, taken = self.multi, self.transfers.pop
+        remove = multi.remove_handle  # asking pycurl's objects for a method is slow
         multi.perform()
         waiting = 1
         while waiting:
             waiting, finished, failed = multi.info_read(COMPLETIONS_PER_READ)
             for curl in finished:
-                multi.remove_handle(curl)
-                transfers.pop(curl).finish(None)
+                remove(curl)
+                taken(curl).finish(None)
             for curl, code, text in failed:
-                multi.remove_handle(curl)
-                transfer = transfers.pop(curl)
+                remove(curl)
+                transfer = taken(curl)
                 transfer.finish(transfer.failure(code, text))
         for lane in self._lanes:
             lane.report()
@@ -242,6 +243,7 @@ class Lane:
         self._max_bytes = max_bytes
         self._done = done
         self._most_under_way = setup.config.max_under_way
+        self._add_handle = client.multi.add_handle
         self._idle: list[Post] = []
         self._outcomes: list[PostOutcome] = []
 
@@ -258,18 +260,19 @@ class Lane:
             client.admit(url)
         idle = self._idle
         post = idle.pop() if idle else Post(self._setup, self._timeout, self._max_bytes, idle, self._outcomes)
+        setopt = post.setopt
         try:
-            post.setopt(_URL, url)
-            post.setopt(_HTTPHEADER, headers)
+            setopt(_URL, url)
+            setopt(_HTTPHEADER, headers)
             if body is not post.body:
-                post.setopt(_POSTFIELDS, body)
+                setopt(_POSTFIELDS, body)
                 post.body = body
         except (pycurl.error, ValueError, TypeError) as error:
             post.close()
             raise OutboundError(f"the request could not be made: {error}") from error
         post.tag = tag
         transfers[post.curl] = post
-        client.multi.add_handle(post.curl)
+        self._add_handle(post.curl)
         if not client.turn_is_due:
             client.turn_soon()
         return post

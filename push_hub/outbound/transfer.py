@@ -153,9 +153,10 @@ class Post(Transfer):
     def finish(self, error: OutboundError | None) -> None:
         status = retry_after = 0
         if error is None:
-            status = self.getinfo(_RESPONSE_CODE)
+            getinfo = self.getinfo  # as a variable: called as a method, a slot's value is looked up the slow way
+            status = getinfo(_RESPONSE_CODE)
             if status >= _FIRST_NOT_SUCCESS:
-                retry_after = self.getinfo(_RETRY_AFTER)
+                retry_after = getinfo(_RETRY_AFTER)
         self.outcomes.append((self.tag, status, retry_after, error))
         self.tag = None
         if self.received or error is not None:
