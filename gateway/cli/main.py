@@ -29,6 +29,7 @@ COMMANDS: dict[str, str] = {
     "fuzz": "feed mutated frames to the parsers and count what they say",
     "hub": "run the WebSub hub alone",
     "id": "show the PSIRP identifiers of topic URLs",
+    "report": "analyse the traces of runs: tables, plots, one HTML file",
 }
 
 EXIT_USAGE = 2

@@ -9,6 +9,7 @@ BENCHMARKS: dict[str, str] = {
     "forwarding": "forward by filter: in process, raw Ethernet, UDP, beside a bare loop and scapy",
     "fanout": "deliver publications to many callbacks: the hub, bare pycurl, bare aiohttp",
     "matching": "find a topic among many: list, Bloom filter, registry, dict",
+    "traces": "what tracing costs the fan-out; with --rows, synthetic traces",
     "zfilter": "forwarding efficiency of in-packet filters: one table, fpa, fpr, ours",
 }
 
