@@ -3,8 +3,9 @@
     tracer = HubTracer(writer, node="hub-a")
     hub = Hub(config, observer=tracer.observe)
 
-`observe` runs on the data path. A delivery, of which there are many, becomes four numbers in a lane; the writer's
-thread turns thousands of them into columns at once. Everything else is rare and becomes a record at once.
+`observe` runs on the data path. A delivery, of which there are many, becomes four numbers in a chunk of memory that
+was there before (objects that stay alive would wake the garbage collector); full chunks go to the writer's thread,
+which turns them into columns. Everything else is rare and becomes a record at once.
 
 Pings carry a topic but no publication: the first is remembered until the publication that came of it is accepted,
 and becomes its first step. The hub says that a topic was fetched only after the publication was stored, so `fetched`,
@@ -15,7 +16,7 @@ import time
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from struct import Struct
 from typing import Final
 
 from perf.traces.blocks import Block, Coded, Constant, Values, block_of_records
@@ -30,8 +31,11 @@ from push_hub.intake.events import FetchFailed, TopicFetched
 REMEMBERED_PUBLICATIONS: Final = 100_000
 REMEMBERED_TOPICS: Final = 100_000
 
-Delivery = tuple[int, int, int, int]
+_PACK: Final = Struct("=4q").pack_into
 """Publication, subscription, attempts, monotonic time."""
+_ROW_BYTES: Final = 32
+_CHUNK_BYTES: Final = 4096 * _ROW_BYTES
+_CHUNKS_WAITING: Final = 64
 Naming = Callable[[int, str], str]
 """The name of a publication in the run, from the hub's number and the topic."""
 
@@ -80,13 +84,19 @@ class HubTracer:
         self.unknown = 0
         """Deliveries of publications that were accepted before tracing began, or forgotten since."""
         self._put_record = writer.lane(block_of_records).put
-        self._put_delivery = writer.lane(self._block_of_deliveries).put
+        self._put_chunk = writer.lane(self._block_of_deliveries, _CHUNKS_WAITING, _CHUNK_BYTES // _ROW_BYTES).put
+        self._chunk = bytearray(_CHUNK_BYTES)
+        self._filled = 0
 
     def observe(self, event: object, monotonic_ns: Callable[[], int] = time.monotonic_ns) -> None:
         """Cheap for deliveries: one clock and an append. Never raises for an event it does not know."""
         if type(event) is Delivered:
             if self._everything or event.publication in self._known:
-                self._put_delivery((event.publication, event.subscription.id, event.attempts, monotonic_ns()))
+                at_byte = self._filled
+                _PACK(self._chunk, at_byte, event.publication, event.subscription.id, event.attempts, monotonic_ns())
+                self._filled = at_byte + _ROW_BYTES
+                if at_byte + _ROW_BYTES == _CHUNK_BYTES:
+                    self.flush()
             return
         at = (monotonic_ns(), time.time_ns())
         match event:
@@ -98,6 +108,7 @@ class HubTracer:
                 self._accepted(event, at)
             case FanoutFinished():
                 self._record(event.publication, Step.FINISHED, at)
+                self.flush()
             case PingAccepted():
                 if len(self._pinged) >= REMEMBERED_TOPICS:
                     del self._pinged[next(iter(self._pinged))]
@@ -106,6 +117,12 @@ class HubTracer:
                 self._pinged.pop(event.topic, None)  # nothing came of these pings
             case FetchFailed() if event.retry_at is None:
                 self._pinged.pop(event.topic, None)
+
+    def flush(self) -> None:
+        """Hand over the deliveries seen so far. Done at the end of every fan-out; call it before the writer closes."""
+        if self._filled:
+            self._put_chunk(bytes(self._chunk[: self._filled]))
+            self._filled = 0
 
     def _accepted(self, event: PublicationAccepted, at: tuple[int, int]) -> None:
         pinged = self._pinged.pop(event.topic, None)
@@ -153,16 +170,16 @@ class HubTracer:
             )
         )
 
-    def _block_of_deliveries(self, deliveries: Sequence[Delivery]) -> Block:
+    def _block_of_deliveries(self, chunks: Sequence[bytes]) -> Block:
         """On the writer's thread. Wall times are the monotonic ones plus the difference of the clocks now."""
         ahead = time.time_ns() - time.monotonic_ns()
-        if not self._everything or any(item[0] not in self._known for item in deliveries):
-            known_only = [item for item in deliveries if item[0] in self._known]
-            self.unknown += len(deliveries) - len(known_only)
-            deliveries = known_only
-        flat = array("q", chain.from_iterable(deliveries))
+        flat = array("q", b"".join(chunks))
         numbers = flat[0::4]
         distinct = list(dict.fromkeys(numbers))
+        if not self._known.keys() >= set(distinct):
+            flat = self._only_known(flat)
+            numbers = flat[0::4]
+            distinct = list(dict.fromkeys(numbers))
         known = [self._known.get(number, _FORGOTTEN) for number in distinct]
         places = {number: place for place, number in enumerate(distinct)}
         codes = array("q", map(places.__getitem__, numbers))
@@ -188,3 +205,11 @@ class HubTracer:
             "schema": Constant(SCHEMA_VERSION),
         }
         return Block(len(numbers), {name: columns[name] for name in COLUMN_NAMES})
+
+    def _only_known(self, flat: "array[int]") -> "array[int]":
+        kept = array("q")
+        for start in range(0, len(flat), 4):
+            if flat[start] in self._known:
+                kept.extend(flat[start : start + 4])
+        self.unknown += (len(flat) - len(kept)) // 4
+        return kept

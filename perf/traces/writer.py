@@ -45,13 +45,14 @@ STOP_SECONDS: Final = 60.0
 class Lane(Generic[T]):
     """What one producer puts in; `convert` turns many items into a block, on the writer's thread."""
 
-    __slots__ = ("_append", "_bound", "_convert", "_items", "dropped")
+    __slots__ = ("_append", "_bound", "_convert", "_items", "_rows_an_item", "dropped")
 
-    def __init__(self, convert: Callable[[Sequence[T]], Block], bound: int) -> None:
+    def __init__(self, convert: Callable[[Sequence[T]], Block], bound: int, rows_an_item: int = 1) -> None:
         self._items: deque[T] = deque()
         self._append = self._items.append
         self._convert = convert
         self._bound = bound
+        self._rows_an_item = rows_an_item
         self.dropped = 0
 
     def put(self, item: T) -> None:
@@ -59,14 +60,14 @@ class Lane(Generic[T]):
         if len(self._items) < self._bound:
             self._append(item)
         else:
-            self.dropped += 1
+            self.dropped += self._rows_an_item
 
     def __len__(self) -> int:
         return len(self._items)
 
     def take(self, limit: int) -> Block | None:
         items = self._items
-        count = min(len(items), limit)
+        count = min(len(items), max(1, limit // self._rows_an_item))
         if not count:
             return None
         pop = items.popleft
@@ -97,8 +98,9 @@ class TraceWriter:
         save_run(directory, run)
         self._thread.start()
 
-    def lane(self, convert: Callable[[Sequence[T]], Block]) -> Lane[T]:
-        lane = Lane(convert, self._config.lane_items)
+    def lane(self, convert: Callable[[Sequence[T]], Block], bound: int | None = None, rows_an_item: int = 1) -> Lane[T]:
+        """A new lane. An item may stand for up to `rows_an_item` records; a dropped one counts as that many."""
+        lane = Lane(convert, bound or self._config.lane_items, rows_an_item)
         self._lanes.append(lane)  # type: ignore[arg-type]  # a lane is only ever drained here
         return lane
 
