@@ -68,7 +68,7 @@ def synthesise(
 ) -> tuple[Run, Truth]:
     """Write a run directory; `tick` hears the rows of each batch."""
     try:
-        import numpy  # noqa: F401, ICN001
+        import numpy  # noqa: F401
         import pyarrow  # type: ignore[import-untyped] # noqa: F401
     except ImportError:
         raise NoNumpyError("synthetic traces need numpy and pyarrow: install psph[analytics]") from None
@@ -193,7 +193,7 @@ class _Batch:
 
     def write(self, folder: Path) -> tuple[Truth, Sequence[WrittenFile]]:
         import pyarrow as pa
-        import pyarrow.parquet as pq
+        import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
         np = self._np
         truth = self._fill()
