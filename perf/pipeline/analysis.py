@@ -80,7 +80,7 @@ def analyse(
     stitched = session.read.parquet(stitched_path)
     tick("comparing clocks")
     stages = stitched.where(F.col("stage") != PUBLICATION)
-    offsets = estimate_offsets(_crossings(stages))
+    offsets = estimate_offsets(find_crossings(stages))
     corrected = correct(session, stages, offsets)
     latencies = corrected.where("latency_ns >= 0")
     nodes, spans, negative = _nodes_and_spans(corrected)
@@ -133,7 +133,8 @@ def correct(session: SparkSession, stages: DataFrame, offsets: Sequence[ClockOff
     return frame.withColumn("latency_ns", F.col("raw_ns") - ahead).drop("ahead_from", "ahead_to")
 
 
-def _crossings(stages: DataFrame) -> list[Crossing]:
+def find_crossings(stages: DataFrame) -> list[Crossing]:
+    """The smallest apparent delay between every two clocks that a publication went between."""
     between = stages.where("clock_from <> clock_to")
     found = between.groupBy("run", "stage", "clock_from", "clock_to").agg(
         F.min("raw_ns").alias("least"), F.count(F.lit(1)).alias("count")
