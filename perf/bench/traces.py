@@ -135,11 +135,11 @@ class Traces:
     )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--rows", type=int, metavar="N", help="synthesise about N rows of traces")
-        parser.add_argument("--seed", type=int, default=1, help="of the synthetic traces")
         # The family's --out is a file for the result; here it is the run, and --result is that file.
-        parser.conflict_handler = "resolve"
-        parser.add_argument("--out", dest="traces", type=Path, metavar="DIR", help="with --rows: the run's directory")
+        group = parser.add_argument_group("synthetic traces", conflict_handler="resolve")
+        group.add_argument("--rows", type=int, metavar="N", help="synthesise about N rows of traces")
+        group.add_argument("--seed", type=int, default=1, help="the same seed gives the same traces; default: 1")
+        group.add_argument("--out", dest="traces", type=Path, metavar="DIR", help="the run's directory")
         parser.add_argument("--result", dest="out", type=Path, metavar="FILE", help="write the JSON object to FILE too")
 
     def run(self, options: argparse.Namespace) -> Outcome:

@@ -26,7 +26,7 @@ from perf.pipeline.analysis import correct, find_crossings
 from perf.pipeline.buckets import bucket, middle_of
 from perf.pipeline.clocks import Crossing, estimate_offsets
 from perf.pipeline.reading import BROKEN, spark_schema, usable
-from perf.pipeline.stitching import PUBLICATION, Ending, stitch
+from perf.pipeline.stitching import PUBLICATION, stitch
 from perf.traces.run import TRACES, load_run
 from perf.traces.schema import COLUMN_NAMES
 
@@ -213,9 +213,7 @@ def as_table(name: str, state: LiveState) -> Table:
 
 
 def _caption(state: LiveState) -> str:
-    ends = (
-        ", ".join(f"{count:,} {how}" for how, count in sorted(state.endings.items())) or f"none {Ending.COMPLETE} yet"
-    )
+    ends = ", ".join(f"{count:,} {how}" for how, count in sorted(state.endings.items())) or "none yet"
     return f"publications: {ends}; late records: {state.late:,}; below zero: {state.negative:,}"
 
 
