@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -14,11 +15,16 @@ DRIVER_MEMORY: Final = "3g"
 """Of the heap; with what Spark keeps beside it, a process of about 4 GiB."""
 
 
-def open_session(master: str = DEFAULT_MASTER, memory: str = DRIVER_MEMORY, *, quiet: bool = True) -> SparkSession:
-    """Start Spark, or take the one that this process has. Times are compared in UTC, names of columns exactly."""
+def open_session(
+    master: str = DEFAULT_MASTER, memory: str = DRIVER_MEMORY, settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Start Spark, or take the one that this process has. `settings` of Spark override those made here.
+
+    A cluster's workers must reach the driver: outside of one machine, set SPARK_LOCAL_IP to an address they see.
+    """
     prepare_spark_environment()
     os.environ.setdefault("PYSPARK_PYTHON", "python3")
-    session = (
+    builder = (
         SparkSession.builder.master(master)
         .appName("psph report")
         .config("spark.driver.memory", memory)
@@ -30,11 +36,10 @@ def open_session(master: str = DEFAULT_MASTER, memory: str = DRIVER_MEMORY, *, q
         # A file that breaks in the middle costs its rows, which are counted, not the whole report.
         .config("spark.sql.files.ignoreCorruptFiles", "true")
         .config("spark.sql.shuffle.partitions", "8")
-        # A replayed micro-batch is told apart by its id; checkpoints of the live view are temporary.
-        .config("spark.sql.streaming.metricsEnabled", "false")
-        .config("spark.driver.host", "127.0.0.1" if master.startswith("local") else "localhost")
-        .getOrCreate()
+        .config("spark.executor.memory", memory)
     )
-    if quiet:
-        session.sparkContext.setLogLevel("ERROR")
+    for name, value in (settings or {}).items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
     return session
