@@ -36,6 +36,7 @@ COMMANDS: dict[str, str] = {
     "net": "run a whole PSIRP network on this machine, and look at it",
     "node": "run a PSIRP node",
     "pub": "publish into a PSIRP network",
+    "report": "analyse the traces of runs: tables, plots, one HTML file",
     "sub": "subscribe to items of a PSIRP network",
 }
 

@@ -6,11 +6,12 @@ from typing import cast
 from perf.bench.family import Benchmark
 
 BENCHMARKS: dict[str, str] = {
-    "forwarding": "forward by filter: in process, raw Ethernet, UDP, beside a bare loop and scapy",
     "fanout": "deliver publications to many callbacks: the hub, bare pycurl, bare aiohttp",
+    "forwarding": "forward by filter: in process, raw Ethernet, UDP, beside a bare loop and scapy",
     "hub": "subscribe through verification, start with a million subscriptions, ping to first delivery",
     "matching": "find a topic among many: list, Bloom filter, registry, dict",
     "psirp": "publications over PSIRP: round trip, rate, matches, recovery, the rendezvous' growth",
+    "traces": "what tracing costs the fan-out; with --rows, synthetic traces",
     "zfilter": "forwarding efficiency of in-packet filters: one table, fpa, fpr, ours",
 }
 

@@ -1,0 +1,124 @@
+"""`psph report RUN...`: the traces of runs as tables, plots and one HTML file."""
+
+import argparse
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from gateway.cli.errors import CommandError
+
+DEFAULT_OUT = Path("report")
+STEPS = 9
+NEEDS = "psph report needs Spark and matplotlib: install psph[analytics]"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Analyse the traces of runs on Spark: latency by stage, domain, payload, hop and load, jitter, clock offsets,\n"
+        "correlation with payload, rank tests, saturation, losses and duplicates. A run is a directory with a\n"
+        "run.json and traces beside it, as a gateway with tracing on or a benchmark leaves it."
+    )
+    parser.epilog = (
+        "examples:\n"
+        "  psph bench traces --rows 100000 --out /tmp/run     make a run to look at\n"
+        "  psph report /tmp/run --out /tmp/report             then open /tmp/report/report.html\n"
+        "  psph report --compare before after                 is `after` slower than `before`? Exits with 1 if so\n"
+        "  psph report --live /tmp/run                        a table that follows a run while it is traced\n"
+        "  psph report RUN --master spark://host:7077         on a cluster that sees the same files"
+    )
+    parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="directory of a run")
+    parser.add_argument("--out", type=Path, default=DEFAULT_OUT, metavar="DIR", help=f"default: {DEFAULT_OUT}")
+    parser.add_argument("--master", default="local[*]", help="where Spark runs; default: local[*], inside this process")
+    parser.add_argument("--memory", default="3g", help="heap of the driver; default: 3g")
+    parser.add_argument(
+        "--matching", type=Path, metavar="FILE", help="result of `psph bench matching --out FILE` to plot"
+    )
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument(
+        "--compare", action="store_true", help="two runs: exit with 1 when the second is significantly slower"
+    )
+    how.add_argument("--live", action="store_true", help="follow one run: a table that refreshes, until Ctrl-C")
+    parser.add_argument("--seconds", type=float, help="with --live: stop after so many seconds")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.compare and len(args.runs) != 2:
+        raise CommandError(f"--compare wants two runs, not {len(args.runs)}")
+    if args.live and len(args.runs) != 1:
+        raise CommandError(f"--live follows one run, not {len(args.runs)}")
+    try:
+        import matplotlib  # noqa: F401
+        import pyarrow  # type: ignore[import-untyped] # noqa: F401
+        import pyspark  # noqa: F401
+    except ImportError as error:
+        raise CommandError(f"{NEEDS} ({error.name} is missing)") from None
+    from perf.java import NoJavaError
+    from perf.report.bench_results import ResultsError
+    from perf.traces.run import RunError
+
+    try:
+        return _live(args) if args.live else _report(args)
+    except (NoJavaError, ResultsError, RunError) as error:
+        raise CommandError(str(error)) from None
+
+
+def _report(args: argparse.Namespace) -> int:
+    from perf.bench.family import progress_bar
+    from perf.pipeline.analysis import analyse
+    from perf.pipeline.session import open_session
+    from perf.report.bench_results import read_matching
+    from perf.report.build import build_report
+    from perf.traces.run import load_run
+
+    matching = read_matching(args.matching) if args.matching else []
+    names = [load_run(directory).run for directory in args.runs]  # before Spark starts: mistakes are told at once
+    if len(set(names)) != len(names):
+        raise CommandError("the same run is given twice")
+    try:
+        args.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CommandError(f"--out: {args.out}: {error.strerror}") from None
+    with progress_bar("report", STEPS + 1) as tick:
+        tick("starting Spark", 0)
+        session = open_session(args.master, args.memory)
+        # On a cluster workers write the stitched rows, so they lie where the report does, which all of them see.
+        work = Path(tempfile.mkdtemp(prefix=".work-", dir=args.out))
+        try:
+            analysis = analyse(session, args.runs, work, tick)
+            report = build_report(analysis, args.out, matching)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+            session.stop()
+    for line in report.says:
+        print(line)
+    for row in analysis.quality:
+        print(f"{row.what}: {row.count:,}")
+    print(f"report: {report.page}")
+    if not args.compare:
+        return 0
+    return 1 if regressed(analysis.between_runs) else 0
+
+
+def regressed(rows: Sequence[object]) -> bool:
+    """Whether the second run is significantly slower end to end, in any domain."""
+    from perf.pipeline.tables import DifferenceRow
+
+    return any(
+        isinstance(row, DifferenceRow) and row.stage == "end_to_end" and row.significant and row.slower > 0.5
+        for row in rows
+    )
+
+
+def _live(args: argparse.Namespace) -> int:
+    from perf.pipeline.live import follow
+    from perf.pipeline.session import open_session
+    from perf.traces.run import load_run
+
+    load_run(args.runs[0])
+    session = open_session(args.master, args.memory)
+    try:
+        follow(session, args.runs[0], args.out, seconds=args.seconds)
+    finally:
+        session.stop()
+    return 0

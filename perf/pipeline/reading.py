@@ -1,0 +1,98 @@
+"""Trace files as one DataFrame, whatever their format and version; what cannot be used is counted on the way.
+
+Counts come from an observation, which rides on the pass that reads the rows anyway.
+"""
+
+from collections import defaultdict
+from functools import reduce
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import DataType, DoubleType, LongType, StringType, StructField, StructType
+
+from perf.traces.files import Inventory
+from perf.traces.formats import Format
+from perf.traces.schema import COLUMNS, SCHEMA_VERSION, Column, Domain, Kind, Outcome, Step
+
+BROKEN: Final = "_broken"
+_KINDS: Final[dict[Kind, DataType]] = {
+    Kind.TEXT: StringType(),
+    Kind.INTEGER: LongType(),
+    Kind.REAL: DoubleType(),
+}
+STEP_CODES: Final = {step: code for code, step in enumerate(Step)}
+LONGEST_NAME: Final = 2048
+"""A longer publication, node or topic is no name: the record is not used."""
+
+
+def spark_schema(columns: tuple[Column, ...] = COLUMNS) -> StructType:
+    return StructType([StructField(column.name, _KINDS[column.kind]) for column in columns])
+
+
+def columns_of(version: int) -> tuple[Column, ...]:
+    return tuple(column for column in COLUMNS if column.since <= version)
+
+
+def read_traces(session: SparkSession, inventory: Inventory) -> DataFrame:
+    """All columns of the schema, and `_broken`, the text of a line that could not be parsed."""
+    groups: dict[tuple[Format, int], list[Path]] = defaultdict(list)
+    for file in inventory.readable:
+        groups[file.form, min(file.version, SCHEMA_VERSION)].append(file.path)
+    parts = [read_group(session, form, version, paths) for (form, version), paths in sorted(groups.items())]
+    if not parts:
+        return session.createDataFrame([], spark_schema()).withColumn(BROKEN, F.lit(None).cast("string"))
+    return reduce(DataFrame.unionByName, parts)
+
+
+def read_group(session: SparkSession, form: Format, version: int, paths: list[Path]) -> DataFrame:
+    columns = columns_of(version)
+    names = [path.resolve().as_uri() for path in sorted(paths)]
+    if form is Format.PARQUET:
+        frame = session.read.schema(spark_schema(columns)).parquet(*names)
+        frame = frame.withColumn(BROKEN, F.lit(None).cast("string"))
+    else:
+        schema = spark_schema(columns).add(BROKEN, StringType())
+        frame = session.read.schema(schema).option("columnNameOfCorruptRecord", BROKEN).json(names)
+    return complete(frame)
+
+
+def complete(frame: DataFrame) -> DataFrame:
+    """Add the columns that an older file does not have."""
+    for column in COLUMNS:
+        if column.name not in frame.columns:
+            frame = frame.withColumn(column.name, F.lit(None).cast(_KINDS[column.kind]))
+    return frame
+
+
+def usable() -> SparkColumn:
+    """Whether a row says what a record must say."""
+    conditions = [F.col(column.name).isNotNull() for column in COLUMNS if column.required]
+    conditions += [
+        F.col(BROKEN).isNull(),
+        F.col("step").isin([step.value for step in Step]),
+        F.col("domain").isin([domain.value for domain in Domain]),
+        F.col("outcome").isin([outcome.value for outcome in Outcome]),
+        F.coalesce(F.col("payload") >= 0, F.lit(True)),
+        F.coalesce(F.col("hop").between(0, 10_000), F.lit(True)),
+        F.coalesce((F.col("load") > 0) & (F.col("load") < 1e12), F.lit(True)),
+        F.col("monotonic_ns").between(0, 1 << 61),
+        F.col("wall_ns").between(0, 1 << 61),
+        *(F.length(name) <= LONGEST_NAME for name in ("publication", "node", "clock")),
+    ]
+    return F.coalesce(reduce(lambda one, other: one & other, conditions), F.lit(False))
+
+
+def observed_usable(frame: DataFrame, runs: list[str], observation: Observation) -> DataFrame:
+    """Only the usable rows, of the runs that were asked for; the observation gets `rows` and `unusable`."""
+    fine = usable() & F.col("run").isin(runs)
+    marked = frame.withColumn("_fine", fine)
+    counted = marked.observe(
+        observation,
+        F.count(F.lit(1)).alias("rows"),
+        F.coalesce(F.sum(F.when(F.col("_fine"), 0).otherwise(1)), F.lit(0)).alias("unusable"),
+        F.coalesce(F.sum(F.when(F.col("schema") < SCHEMA_VERSION, 1).otherwise(0)), F.lit(0)).alias("older"),
+    )
+    return counted.where("_fine").drop("_fine", BROKEN)

@@ -1,0 +1,190 @@
+"""Steps become latencies: one row per stage of a publication, and one row that says how the publication ended.
+
+Raw rows are shuffled once, by publication, and sorted once; every window below is a prefix of that order, so Spark
+adds no other exchange and no other sort. A window keeps one publication in memory at a time and spills when it is
+wide. The result depends on the rows only, not on the files or the order they came in.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from perf.pipeline.reading import STEP_CODES
+from perf.traces.schema import STAGES, Domain, Outcome, Stage, Step
+
+PUBLICATION: Final = "publication"
+"""The `stage` of the rows that tell how a publication ended."""
+KEY: Final = ("run", "publication")
+ORDER: Final = ("node", "code", "delivery", "hop", "outcome")
+FLOW: Final = ("run", "stage", "topic", "node_from", "node", "delivery")
+STARTS: Final = (Step.PINGED, Step.ACCEPTED, Step.SUBSCRIBE_ARRIVED)
+
+
+class Ending:
+    """How a publication ended, as far as its traces tell."""
+
+    COMPLETE: Final = "complete"
+    NO_START: Final = "no start"
+    NO_END: Final = "no end"
+    LOST: Final = "lost"
+
+
+def stitch(records: DataFrame, partitions: int) -> DataFrame:
+    """Usable records in, latencies out; `raw_ns` is not yet corrected for the offset of clocks."""
+    codes = F.create_map(*(F.lit(part) for step, code in STEP_CODES.items() for part in (step.value, code)))
+    narrow = records.select(
+        "run", "publication", codes[F.col("step")].cast("byte").alias("code"), "domain", "node", "topic", "payload",
+        "hop", "delivery", "load", "monotonic_ns", "wall_ns", "clock", "outcome",
+    )  # fmt: skip
+    shuffled = narrow.repartition(partitions, *KEY)
+    rows = _with_windows(shuffled)
+    stages = rows.select(*_common_columns(), F.explode(_stage_rows()).alias("of")).where("of.start is not null")
+    return _with_successive_differences(_latencies(stages), partitions)
+
+
+def _is(step: Step) -> Column:
+    return F.col("code") == F.lit(STEP_CODES[step]).cast("byte")
+
+
+def _first(step: Step) -> Column:
+    """The first good time of a step; wall first, because only that orders times of several clocks."""
+    return F.min(F.when(_is(step) & F.col("counts"), F.struct("wall_ns", "monotonic_ns", "clock", "node")))
+
+
+def _with_windows(rows: DataFrame) -> DataFrame:
+    again = Window.partitionBy(*KEY, *ORDER).orderBy("monotonic_ns", "wall_ns")
+    at_node = Window.partitionBy(*KEY, "node")
+    of_publication = Window.partitionBy(*KEY)
+    in_order = Window.partitionBy(*KEY).orderBy(*ORDER, "monotonic_ns", "wall_ns")
+    ok = F.col("outcome") == Outcome.OK.value
+    rows = rows.withColumns(
+        {
+            "occurrence": F.row_number().over(again),
+            "before_ns": F.lag("monotonic_ns").over(again),
+        }
+    )
+    rows = rows.withColumns(
+        {
+            "counts": ok & (F.col("occurrence") == 1),
+            "same_record": F.coalesce(F.col("before_ns") == F.col("monotonic_ns"), F.lit(False)),
+        }
+    )
+    rows = rows.withColumns(
+        {
+            **{f"here_{step}": _first(step).over(at_node) for step in _starts(same_node=True)},
+            "hops_here": F.max(F.when(_is(Step.RECEIVED) & F.col("counts"), F.col("hop"))).over(at_node),
+            "crossed": F.max(F.when(F.col("counts") & (_is(Step.RECEIVED) | _is(Step.RELAYED)), 1).otherwise(0)).over(
+                at_node
+            ),
+        }
+    )
+    delivered = _is(Step.DELIVERED)
+    twice = ok & (F.col("occurrence") > 1) & ~F.col("same_record")
+
+    def count(condition: Column) -> Column:
+        return F.sum(F.when(condition, 1).otherwise(0)).over(of_publication)
+
+    counted = F.col("counts")
+    return rows.withColumns(
+        {
+            **{f"any_{step}": _first(step).over(of_publication) for step in _starts(same_node=False)},
+            "size": F.max("payload").over(of_publication),
+            "offered": F.max("load").over(of_publication),
+            "starts": count(counted & F.col("code").isin([STEP_CODES[step] for step in STARTS])),
+            "published": count(counted & _is(Step.PUBLISHED)),
+            "received": count(counted & _is(Step.RECEIVED)),
+            "deliveries": count(counted & delivered),
+            "finished": count(counted & _is(Step.FINISHED)),
+            "twice": count(delivered & twice),
+            "same": count(F.col("same_record")),
+            "given_up": count(delivered & (F.col("outcome") == Outcome.FAILED.value) & (F.col("occurrence") == 1)),
+            "last_delivered": F.max(F.when(counted & delivered, F.col("wall_ns"))).over(of_publication),
+            "place": F.row_number().over(in_order),
+        }
+    )
+
+
+def _starts(*, same_node: bool) -> Sequence[Step]:
+    steps = [step for stage in STAGES if stage.same_node is same_node for step in stage.starts]
+    return list(dict.fromkeys(steps))
+
+
+def _common_columns() -> list[Column]:
+    names = (
+        "run", "publication", "domain", "node", "topic", "delivery", "clock", "wall_ns", "monotonic_ns", "hop",
+        "hops_here", "crossed", "size", "offered", "starts", "published", "received", "deliveries", "finished",
+        "twice", "same", "given_up", "last_delivered",
+    )  # fmt: skip
+    return [F.col(name) for name in names]
+
+
+def _stage_rows() -> Column:
+    """The stages that end with this row, and the publication's own row beside its first one."""
+
+    def start(stage: Stage) -> Column:
+        prefix = "here" if stage.same_node else "any"
+        return F.coalesce(*(F.col(f"{prefix}_{step}") for step in stage.starts))
+
+    def of(stage: Stage) -> Column:
+        return F.struct(F.lit(stage.name).alias("stage"), start(stage).alias("start"))
+
+    ends = dict.fromkeys(stage.end for stage in STAGES)
+    chosen = F.array().cast(
+        "array<struct<stage:string,start:struct<wall_ns:bigint,monotonic_ns:bigint,clock:string,node:string>>>"
+    )
+    for end in ends:
+        of_end = F.array(*(of(stage) for stage in STAGES if stage.end is end))
+        chosen = F.when(_is(end) & F.col("counts"), of_end).otherwise(chosen)
+    itself = F.struct("wall_ns", "monotonic_ns", "clock", "node")
+    first = F.coalesce(F.col(f"any_{Step.PINGED}"), F.col(f"any_{Step.ACCEPTED}"), itself)
+    own = F.array(F.struct(F.lit(PUBLICATION).alias("stage"), first.alias("start")))
+    return F.when(F.col("place") == 1, F.concat(chosen, own)).otherwise(chosen)
+
+
+def _latencies(rows: DataFrame) -> DataFrame:
+    start = F.col("of.start")
+    one_clock = start["clock"] == F.col("clock")
+    is_publication = F.col("of.stage") == PUBLICATION
+    raw = F.when(one_clock, F.col("monotonic_ns") - start["monotonic_ns"]).otherwise(
+        F.col("wall_ns") - start["wall_ns"]
+    )
+    crossed = (F.col("crossed") == 1) | (F.col("domain") == Domain.PSIRP.value)
+    ending = (
+        F.when(F.col("starts") == 0, Ending.NO_START)
+        .when((F.col("published") > 0) & (F.col("received") == 0), Ending.LOST)
+        .when((F.col("deliveries") == 0) & (F.col("finished") == 0), Ending.NO_END)
+        .otherwise(Ending.COMPLETE)
+    )
+
+    def only_publication(name: str) -> Column:
+        return F.when(is_publication, F.col(name)).alias(name)
+
+    return rows.select(
+        "run",
+        F.col("of.stage").alias("stage"),
+        F.when(crossed, Domain.PSIRP.value).otherwise(Domain.PUSH.value).alias("domain"),
+        F.when(is_publication, F.lit(None)).otherwise(F.col("topic")).alias("topic"),
+        start["node"].alias("node_from"),
+        "node",
+        # A publication's own row belongs to no flow: its name keeps such rows from meeting in one partition.
+        F.when(is_publication, F.col("publication")).otherwise(F.col("delivery")).alias("delivery"),
+        F.col("size").alias("payload"),
+        F.coalesce(F.col("hop"), F.col("hops_here"), F.lit(0)).cast("int").alias("hop"),
+        F.col("offered").alias("load"),
+        start["wall_ns"].alias("start_ns"),
+        start["clock"].alias("clock_from"),
+        F.col("clock").alias("clock_to"),
+        (F.col("wall_ns") - F.col("monotonic_ns")).alias("wall_ahead_ns"),
+        F.when(~is_publication, raw).alias("raw_ns"),
+        F.when(is_publication, ending).alias("ending"),
+        *map(only_publication, ("deliveries", "twice", "same", "given_up", "last_delivered")),
+    )
+
+
+def _with_successive_differences(stages: DataFrame, partitions: int) -> DataFrame:
+    """|delay - delay of the publication before| in the same flow. An offset of clocks cancels out."""
+    flow = Window.partitionBy(*FLOW).orderBy("start_ns", "raw_ns")
+    spread = stages.repartition(partitions, *FLOW)
+    return spread.withColumn("step_ns", F.abs(F.col("raw_ns") - F.lag("raw_ns").over(flow)))

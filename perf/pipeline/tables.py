@@ -1,0 +1,158 @@
+"""The small tables that come out of an analysis: one frozen row type each, written as Parquet, CSV and HTML alike."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyRow:
+    """One stage of one run in one domain, over all rows (`by` is `all`) or one payload class, hop count or load."""
+
+    run: str
+    stage: str
+    domain: str
+    by: str
+    value: float
+    count: int
+    mean_ms: float
+    least_ms: float
+    p50_ms: float
+    p90_ms: float
+    p99_ms: float
+    p999_ms: float
+    most_ms: float
+    jitter_ms: float | None
+    iqr_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class CorrelationRow:
+    run: str
+    stage: str
+    domain: str
+    pairs: int
+    pearson: float | None
+    pearson_p: float | None
+    spearman: float | None
+    spearman_p: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class DifferenceRow:
+    """Mann-Whitney U of `second` against `first`; `slower` is how likely a latency of `second` is the larger one.
+
+    `within` is what both have in common: the run when domains are compared, the domain when runs are.
+    """
+
+    stage: str
+    within: str
+    first: str
+    second: str
+    first_count: int
+    second_count: int
+    first_p50_ms: float
+    second_p50_ms: float
+    u: float
+    z: float
+    p: float
+    slower: float
+    significant: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EndingRow:
+    """How the publications of a run ended, and what was seen more than once."""
+
+    run: str
+    publications: int
+    complete: int
+    lost: int
+    no_start: int
+    no_end: int
+    deliveries: int
+    deliveries_given_up: int
+    duplicate_deliveries: int
+    duplicate_records: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRow:
+    """One offered load: `achieved` is completed publications a second, from the first start to the last delivery."""
+
+    run: str
+    load: float
+    publications: int
+    completed: int
+    achieved: float | None
+    keeps_up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SaturationRow:
+    """The largest load that was kept up with before one that was not; `reached` is False when all were."""
+
+    run: str
+    reached: bool
+    keeps_up_to: float | None
+    fails_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRow:
+    run: str
+    domain: str
+    second: float
+    count: int
+    p50_ms: float
+    p99_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramRow:
+    """A coarse picture of a distribution, for plots."""
+
+    run: str
+    stage: str
+    domain: str
+    from_ms: float
+    to_ms: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClockRow:
+    run: str
+    reference: str
+    clock: str
+    ahead_ms: float
+    margin_ms: float
+    estimated: bool
+    crossings: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """`wall_moved_ms`: how much the wall clock moved against the monotonic one while the run lasted."""
+
+    run: str
+    node: str
+    clock: str
+    rows: int
+    wall_moved_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class FileRow:
+    run: str
+    file: str
+    state: str
+    schema: int
+    rows: int | None
+    remark: str
+
+
+@dataclass(frozen=True, slots=True)
+class QualityRow:
+    """What could not be used, and where from."""
+
+    what: str
+    count: int

@@ -1,0 +1,36 @@
+"""Puts a report together in a directory."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from perf.pipeline.analysis import Analysis
+from perf.report.bench_results import MatchingPoint
+from perf.report.page import render
+from perf.report.plots import draw_all
+from perf.report.statements import statements
+from perf.report.tables import write_tables
+
+PAGE: Final = "report.html"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    page: Path
+    says: tuple[str, ...]
+    plots: tuple[str, ...]
+
+
+def build_report(analysis: Analysis, out: Path, matching: Sequence[MatchingPoint] = ()) -> Report:
+    """`report.html`, `plots/*.png`, `tables/*.parquet` and `tables/*.csv`."""
+    out.mkdir(parents=True, exist_ok=True)
+    write_tables(analysis, out / "tables")
+    plots = draw_all(analysis, matching)
+    (out / "plots").mkdir(exist_ok=True)
+    for plot in plots:
+        (out / "plots" / f"{plot.name}.png").write_bytes(plot.png)
+    says = statements(analysis)
+    page = out / PAGE
+    page.write_text(render(analysis, says, plots), encoding="utf-8")
+    return Report(page, tuple(says), tuple(plot.name for plot in plots))

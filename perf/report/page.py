@@ -1,0 +1,111 @@
+"""The HTML file: everything inside, no script, nothing from elsewhere. Whatever came from traces is escaped."""
+
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from html import escape
+from typing import TYPE_CHECKING, Final
+
+from perf.pipeline.analysis import Analysis
+from perf.report.plots import Plot
+from perf.report.tables import TABLES, rows_of
+from perf.traces.run import Run
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+MOST_ROWS: Final = 400
+HIDDEN: Final = ("histogram", "over_time")
+"""Tables for plots: in the files, not on the page."""
+HEADINGS: Final = {
+    "latency": "Latency and jitter",
+    "crossing": "Crossed against local (Mann-Whitney U)",
+    "between_runs": "Runs against the first one (Mann-Whitney U)",
+    "correlation": "Delay and payload",
+    "endings": "Losses, duplicates, incomplete traces",
+    "loads": "Offered and achieved load",
+    "saturation": "Saturation",
+    "clocks": "Offsets between clocks",
+    "nodes": "Nodes",
+    "files": "Files",
+    "quality": "What was read and what could not be used",
+}
+STYLE: Final = """
+body{font:15px/1.5 system-ui,sans-serif;max-width:72rem;margin:2rem auto;padding:0 1rem;color:#222}
+h1{font-size:1.6rem}h2{font-size:1.2rem;margin-top:2.2rem;border-bottom:1px solid #ddd}
+table{border-collapse:collapse;font-size:.82rem;display:block;overflow-x:auto}
+td,th{padding:.15rem .6rem;text-align:right;border-bottom:1px solid #eee;white-space:nowrap}
+td:first-child,th:first-child{text-align:left}img{max-width:100%}.says li{margin:.3rem 0}
+small{color:#666}
+"""
+METHODS: Final = """
+Latencies are differences of one monotonic clock where both ends share it; otherwise of wall clocks, corrected by the
+offset estimated below. Percentiles are exact (nearest rank). Jitter is the mean absolute difference of the delays of
+successive publications of one flow (topic, both nodes, subscriber). Rank tests and Spearman take latencies that differ
+by less than 1/1024 as tied; p values are by the normal and Student's t approximations, corrected for ties. Only steps
+with outcome ok count, each the first time it happened; p below 0.01 is called significant.
+"""
+
+
+def render(analysis: Analysis, says: Sequence[str], plots: Sequence[Plot]) -> str:
+    return "\n".join(_parts(analysis, says, plots)) + "\n"
+
+
+def _parts(analysis: Analysis, says: Sequence[str], plots: Sequence[Plot]) -> Iterator[str]:
+    yield '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>psph report</title>'
+    yield f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body>'
+    yield "<h1>What crossing costs</h1>"
+    yield '<ul class="says">' + "".join(f"<li>{escape(line)}</li>" for line in says) + "</ul>"
+    yield "<h2>Runs</h2>"
+    for run in analysis.inventory.runs:
+        yield _run(run)
+    if plots:
+        yield "<h2>Plots</h2>"
+    for plot in plots:
+        data = b64encode(plot.png).decode("ascii")
+        yield f'<p><img alt="{escape(plot.title)}" src="data:image/png;base64,{data}"></p>'
+    for name, kind in TABLES.items():
+        rows = rows_of(analysis, name)
+        if rows and name not in HIDDEN:
+            yield f"<h2>{escape(HEADINGS[name])}</h2>"
+            yield _table([field.name for field in fields(kind)], rows)
+    yield f"<h2>How it was computed</h2><p>{METHODS}</p></body></html>"
+
+
+def _run(run: Run) -> str:
+    machine = run.machine
+    facts = {
+        "kind": run.kind,
+        "version": run.version,
+        "seed": run.seed,
+        "sampling": run.sampling,
+        "machine": f"{machine.processor}, {machine.cores} cores, {machine.memory_bytes / 2**30:.1f} GiB, "
+        f"{machine.system} {machine.release} {machine.architecture}, Python {machine.python}",
+        **run.parameters,
+    }
+    text = "; ".join(f"{escape(str(name))}: {escape(str(value))}" for name, value in facts.items())
+    return f"<p><b>{escape(run.run)}</b><br><small>{text}</small></p>"
+
+
+def _table(columns: Sequence[str], rows: "Sequence[DataclassInstance]") -> str:
+    head = "".join(f"<th>{escape(name.replace('_', ' '))}</th>" for name in columns)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(shown(getattr(row, name)))}</td>" for name in columns) + "</tr>"
+        for row in rows[:MOST_ROWS]
+    )
+    more = f"<p><small>{len(rows) - MOST_ROWS:,} more rows in the files.</small></p>" if len(rows) > MOST_ROWS else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+
+
+def shown(value: object) -> str:
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:.4g}"
+        case _:
+            return str(value)

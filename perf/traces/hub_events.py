@@ -1,0 +1,215 @@
+"""From what the hub tells its observers to trace records.
+
+    tracer = HubTracer(writer, node="hub-a")
+    hub = Hub(config, observer=tracer.observe)
+
+`observe` runs on the data path. A delivery, of which there are many, becomes four numbers in a chunk of memory that
+was there before (objects that stay alive would wake the garbage collector); full chunks go to the writer's thread,
+which turns them into columns. Everything else is rare and becomes a record at once.
+
+Pings carry a topic but no publication: the first is remembered until the publication that came of it is accepted,
+and becomes its first step. The hub says that a topic was fetched only after the publication was stored, so `fetched`,
+which comes before, is not made here.
+"""
+
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final
+
+from perf.traces.blocks import Block, Coded, Constant, Values, block_of_records
+from perf.traces.run import clock_id
+from perf.traces.sampling import Sampler
+from perf.traces.schema import COLUMN_NAMES, SCHEMA_VERSION, Domain, Outcome, Step, TraceRecord
+from perf.traces.writer import TraceWriter
+from push_hub.delivery.events import Delivered, DeliveryFailed, FanoutFinished, PublicationAccepted
+from push_hub.events import PingAccepted
+from push_hub.intake.events import FetchFailed, TopicFetched
+
+REMEMBERED_PUBLICATIONS: Final = 100_000
+REMEMBERED_TOPICS: Final = 100_000
+
+_PACK: Final = Struct("=4q").pack_into
+"""Publication, subscription, attempts, monotonic time."""
+_ROW_BYTES: Final = 32
+_CHUNK_BYTES: Final = 4096 * _ROW_BYTES
+_CHUNKS_WAITING: Final = 64
+Naming = Callable[[int, str], str]
+"""The name of a publication in the run, from the hub's number and the topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What later events of a publication do not repeat."""
+
+    name: str
+    topic: str
+    size: int
+
+
+_FORGOTTEN: Final = _Known("", "", 0)
+
+
+class HubTracer:
+    """One hub's events as records of one node.
+
+    A gateway passes `naming`, which gives a publication the name it has in every domain, and `relayed`, which says of
+    the hub's number whether the publication came out of PSIRP. `load` may be changed while it runs.
+    """
+
+    def __init__(
+        self,
+        writer: TraceWriter,
+        node: str,
+        *,
+        sampler: Sampler | None = None,
+        naming: Naming | None = None,
+        relayed: Callable[[int], bool] | None = None,
+        load: float | None = None,
+    ) -> None:
+        self._run = writer.run.run
+        self._node = node
+        self._clock = clock_id()
+        self._sampler = sampler or Sampler()
+        self._everything = self._sampler.rate >= 1.0
+        self._naming = naming or (lambda number, _topic: f"{node}/{number}")
+        self._relayed = relayed or (lambda _number: False)
+        self._known: dict[int, _Known] = {}
+        """The publications that are traced."""
+        self._pinged: dict[str, tuple[int, int]] = {}
+        """The first ping of a topic since its last publication: (monotonic, wall)."""
+        self.load = load
+        self.unknown = 0
+        """Deliveries of publications that were accepted before tracing began, or forgotten since."""
+        self._put_record = writer.lane(block_of_records).put
+        self._put_chunk = writer.lane(self._block_of_deliveries, _CHUNKS_WAITING, _CHUNK_BYTES // _ROW_BYTES).put
+        self._chunk = bytearray(_CHUNK_BYTES)
+        self._filled = 0
+
+    def observe(self, event: object, monotonic_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        """Cheap for deliveries: one clock and an append. Never raises for an event it does not know."""
+        if type(event) is Delivered:
+            if self._everything or event.publication in self._known:
+                at_byte = self._filled
+                _PACK(self._chunk, at_byte, event.publication, event.subscription.id, event.attempts, monotonic_ns())
+                self._filled = at_byte + _ROW_BYTES
+                if at_byte + _ROW_BYTES == _CHUNK_BYTES:
+                    self.flush()
+            return
+        at = (monotonic_ns(), time.time_ns())
+        match event:
+            case DeliveryFailed():
+                outcome = Outcome.FAILED if event.given_up else Outcome.RETRIED
+                subscriber = str(event.subscription.id)
+                self._record(event.publication, Step.DELIVERED, at, outcome, subscriber, event.attempts)
+            case PublicationAccepted():
+                self._accepted(event, at)
+            case FanoutFinished():
+                self._record(event.publication, Step.FINISHED, at)
+                self.flush()
+            case PingAccepted():
+                if len(self._pinged) >= REMEMBERED_TOPICS:
+                    del self._pinged[next(iter(self._pinged))]
+                self._pinged.setdefault(event.topic, at)
+            case TopicFetched() if not event.changed:
+                self._pinged.pop(event.topic, None)  # nothing came of these pings
+            case FetchFailed() if event.retry_at is None:
+                self._pinged.pop(event.topic, None)
+
+    def flush(self) -> None:
+        """Hand over the deliveries seen so far. Done at the end of every fan-out; call it before the writer closes."""
+        if self._filled:
+            self._put_chunk(bytes(self._chunk[: self._filled]))
+            self._filled = 0
+
+    def _accepted(self, event: PublicationAccepted, at: tuple[int, int]) -> None:
+        pinged = self._pinged.pop(event.topic, None)
+        name = self._naming(event.publication, event.topic)
+        if not self._sampler.takes(name):
+            return
+        if len(self._known) >= REMEMBERED_PUBLICATIONS:
+            del self._known[next(iter(self._known))]
+        self._known[event.publication] = _Known(name, event.topic, event.size)
+        if pinged is not None:
+            self._record(event.publication, Step.PINGED, pinged)
+        self._record(event.publication, Step.RELAYED if self._relayed(event.publication) else Step.ACCEPTED, at)
+
+    def _record(
+        self,
+        publication: int,
+        step: Step,
+        at: tuple[int, int],
+        outcome: Outcome = Outcome.OK,
+        delivery: str | None = None,
+        attempt: int | None = None,
+    ) -> None:
+        known = self._known.get(publication)
+        if known is None:
+            return
+        self._put_record(
+            TraceRecord(
+                run=self._run,
+                publication=known.name,
+                step=step,
+                domain=Domain.PUSH,
+                node=self._node,
+                topic=known.topic,
+                sid=None,
+                rid=None,
+                payload=known.size,
+                hop=None,
+                delivery=delivery,
+                attempt=attempt,
+                load=self.load,
+                monotonic_ns=at[0],
+                wall_ns=at[1],
+                clock=self._clock,
+                outcome=outcome,
+            )
+        )
+
+    def _block_of_deliveries(self, chunks: Sequence[bytes]) -> Block:
+        """On the writer's thread. Wall times are the monotonic ones plus the difference of the clocks now."""
+        ahead = time.time_ns() - time.monotonic_ns()
+        flat = array("q", b"".join(chunks))
+        numbers = flat[0::4]
+        distinct = list(dict.fromkeys(numbers))
+        if not self._known.keys() >= set(distinct):
+            flat = self._only_known(flat)
+            numbers = flat[0::4]
+            distinct = list(dict.fromkeys(numbers))
+        known = [self._known.get(number, _FORGOTTEN) for number in distinct]
+        places = {number: place for place, number in enumerate(distinct)}
+        codes = array("q", map(places.__getitem__, numbers))
+        monotonic = flat[3::4]
+        columns: dict[str, Values] = {
+            "run": Constant(self._run),
+            "publication": Coded(codes, [one.name for one in known]),
+            "step": Constant(Step.DELIVERED),
+            "domain": Constant(Domain.PUSH),
+            "node": Constant(self._node),
+            "topic": Coded(codes, [one.topic for one in known]),
+            "sid": Constant(None),
+            "rid": Constant(None),
+            "payload": Coded(codes, [one.size for one in known]),
+            "hop": Constant(None),
+            "delivery": flat[1::4],
+            "attempt": flat[2::4],
+            "load": Constant(self.load),
+            "monotonic_ns": monotonic,
+            "wall_ns": array("q", [time_ns + ahead for time_ns in monotonic]),
+            "clock": Constant(self._clock),
+            "outcome": Constant(Outcome.OK),
+            "schema": Constant(SCHEMA_VERSION),
+        }
+        return Block(len(numbers), {name: columns[name] for name in COLUMN_NAMES})
+
+    def _only_known(self, flat: "array[int]") -> "array[int]":
+        kept = array("q")
+        for start in range(0, len(flat), 4):
+            if flat[start] in self._known:
+                kept.extend(flat[start : start + 4])
+        self.unknown += (len(flat) - len(kept)) // 4
+        return kept

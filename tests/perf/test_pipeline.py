@@ -1,0 +1,294 @@
+"""The pipeline on records made by hand: every figure here was computed on paper (see `hand_made`)."""
+
+import json
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from perf.java import NoJavaError
+from perf.pipeline.analysis import Analysis, analyse, partitions_for
+from perf.pipeline.buckets import bucket, bucket_of, lowest_of, middle_of
+from perf.pipeline.clocks import Crossing, estimate_offsets
+from perf.pipeline.live import LiveState, start, write_snapshot
+from perf.pipeline.reading import spark_schema
+from perf.pipeline.session import open_session
+from perf.pipeline.statistics import correlation_p, mann_whitney, normal_p, student_p
+from perf.pipeline.stitching import stitch
+from perf.pipeline.tables import (
+    ClockRow,
+    CorrelationRow,
+    DifferenceRow,
+    EndingRow,
+    LatencyRow,
+    LoadRow,
+    QualityRow,
+    SaturationRow,
+)
+from perf.report.bench_results import MatchingPoint
+from perf.report.build import build_report
+from perf.report.tables import TABLES
+from perf.traces.formats import Format
+from perf.traces.run import TRACES
+from perf.traces.schema import Step, TraceRecord
+from tests.perf.hand_made import at, run_one, run_two, write_run
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+# Compiling queries takes far longer than running them on a few rows.
+SMALL = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+}
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[SparkSession]:
+    try:
+        spark = open_session("local[2]", "1g", SMALL)
+    except NoJavaError as error:
+        pytest.skip(str(error))
+    yield spark
+    spark.stop()
+
+
+@pytest.fixture(scope="module")
+def analysis(session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Analysis:
+    folder = tmp_path_factory.mktemp("runs")
+    records = run_one()
+    one = write_run(folder / "one", "one", [records[1::2], records[0::2]], Format.PARQUET)
+    (one / TRACES / "trace-000009.parquet").write_bytes(b"PAR1 nothing PAR1")
+    two = write_run(folder / "two", "two", [run_two()], Format.JSON_LINES)
+    with (two / TRACES / "trace-000000.jsonl").open("a") as stream:
+        stream.write('{"run": "two", "publication": "q9", "step": "teleported", "schema": 2}\n{"run": "two", "publ')
+    return analyse(session, [one, two], folder / "work")
+
+
+def latency(analysis: Analysis, run: str, stage: str, domain: str, by: str = "all", value: float = 0) -> LatencyRow:
+    wanted = (run, stage, domain, by, value)
+    (row,) = [row for row in analysis.latency if (row.run, row.stage, row.domain, row.by, row.value) == wanted]
+    return row
+
+
+def test_end_to_end_across_psirp(analysis: Analysis) -> None:
+    row = latency(analysis, "one", "end_to_end", "psirp")  # 8 10 13 15 from b to a, 5 from a to b
+    assert row.count == 5
+    assert row.mean_ms == pytest.approx(10.2)
+    assert (row.least_ms, row.p50_ms, row.p90_ms, row.p99_ms, row.p999_ms, row.most_ms) == (5, 10, 15, 15, 15, 15)
+    assert row.iqr_ms == 13 - 8
+    assert row.jitter_ms == pytest.approx((2 + 3 + 2) / 3)
+
+
+def test_end_to_end_in_one_domain(analysis: Analysis) -> None:
+    row = latency(analysis, "one", "end_to_end", "push")  # 4 5 6 7, and 2 of the lost one
+    assert (row.count, row.mean_ms, row.p50_ms, row.most_ms, row.iqr_ms) == (5, pytest.approx(4.8), 5, 7, 6 - 4)
+    assert row.jitter_ms == pytest.approx((1 + 1 + 1 + 5) / 4)
+
+
+@pytest.mark.parametrize(
+    ("stage", "domain", "values"),
+    [
+        ("fetch", "push", [1, 1, 1, 1]),
+        ("store", "push", [2, 2, 2, 2]),
+        ("hand_over", "psirp", [1, 1, 1, 1, 1, 1]),
+        ("carry", "psirp", [2, 4, 6, 8, 2]),
+        ("relay", "psirp", [1, 1, 1, 1, 1]),
+        ("fan_out", "psirp", [1, 1, 2, 2, 1]),
+        ("fan_out", "push", [1, 2, 3, 4, 2]),
+    ],
+)
+def test_every_stage(analysis: Analysis, stage: str, domain: str, values: list[int]) -> None:
+    row = latency(analysis, "one", stage, domain)
+    middle = sorted(values)[math.ceil(len(values) / 2) - 1]
+    assert (row.count, row.p50_ms, row.most_ms) == (len(values), middle, max(values))
+    assert row.mean_ms == pytest.approx(sum(values) / len(values))
+
+
+def test_by_payload_hop_and_load(analysis: Analysis) -> None:
+    for number, lowest in enumerate((256, 384, 448, 512)):  # the classes of 300, 400, 500, 600
+        row = latency(analysis, "one", "carry", "psirp", "payload", lowest)
+        assert (row.count, row.p50_ms) == (1, 2 + 2 * number)
+    assert latency(analysis, "one", "carry", "psirp", "hop", 2).count == 5
+    assert latency(analysis, "one", "end_to_end", "psirp", "hop", 2).p50_ms == 10
+    assert latency(analysis, "one", "end_to_end", "push", "hop", 0).count == 5
+    assert latency(analysis, "one", "end_to_end", "push", "load", 9).mean_ms == pytest.approx(5.5)
+    assert not [row for row in analysis.latency if row.run == "two" and row.by == "load"]
+
+
+def test_crossed_against_local(analysis: Analysis) -> None:
+    (row,) = [row for row in analysis.crossing if row.stage == "end_to_end"]
+    z = -(12.5 - 2.5 - 0.5) / math.sqrt(25 / 12 * (11 - 6 / 90))  # push has ranks 1 2 3.5 5 6, of which U = 2.5
+    expected = DifferenceRow("end_to_end", "one", "push", "psirp", 5, 5, 5, 10, 2.5, z, normal_p(z), 0.9, False)
+    assert (row.u, row.slower, row.significant) == (2.5, 0.9, False)
+    assert row.z == pytest.approx(expected.z)
+    assert row.p == pytest.approx(0.0465, abs=0.0001)
+    assert (row.first_p50_ms, row.second_p50_ms) == (5, 10)
+
+
+def test_one_run_against_the_other(analysis: Analysis) -> None:
+    (row,) = [row for row in analysis.between_runs if row.stage == "end_to_end"]
+    assert (row.within, row.first_count, row.second_count, row.u, row.slower) == ("push", 5, 3, 0, 1)
+    assert row.z == pytest.approx(-7 / math.sqrt(15 / 12 * (9 - 24 / 56)))
+    assert row.p == pytest.approx(0.0325, abs=0.0001)
+
+
+def test_delay_and_payload(analysis: Analysis) -> None:
+    rows = {(row.stage, row.domain): row for row in analysis.correlation if row.run == "one"}
+    r = 1200 / math.sqrt(50_000 * 29)
+    row = rows["end_to_end", "psirp"]
+    assert row == CorrelationRow(
+        "one", "end_to_end", "psirp", 4, pytest.approx(r), pytest.approx(correlation_p(r, 4)), pytest.approx(1), 0
+    )
+    assert rows["end_to_end", "push"].pearson == pytest.approx(1)
+
+
+def test_endings_and_loads(analysis: Analysis) -> None:
+    assert list(analysis.endings) == [
+        EndingRow("one", 9, 6, 1, 1, 1, 11, 1, 1, 1),
+        EndingRow("two", 3, 3, 0, 0, 0, 3, 0, 0, 0),
+    ]
+    achieved = 3 / 0.316  # from 100 to 415, and the clock that showed 415 is 1 ms ahead
+    assert list(analysis.loads) == [
+        LoadRow("one", 9, 4, 4, pytest.approx(achieved), True),
+        LoadRow("one", 1000, 2, 1, None, False),
+    ]
+    assert list(analysis.saturation) == [SaturationRow("one", True, 9, 1000)]
+
+
+def test_clocks_and_nodes(analysis: Analysis) -> None:
+    assert list(analysis.clocks) == [ClockRow("one", "ca", "cb", -1, 2, True, 5)]
+    assert {(row.run, row.node, row.clock, row.wall_moved_ms) for row in analysis.nodes} == {
+        ("one", "a", "ca", 0),
+        ("one", "b", "cb", 0),
+        ("two", "b", "cb", 0),
+    }
+
+
+def test_what_could_not_be_used_is_reported(analysis: Analysis) -> None:
+    rows = len(run_one()) + len(run_two()) + 2
+    assert QualityRow("rows read", rows) in analysis.quality
+    assert QualityRow("rows that are no record", 2) in analysis.quality
+    assert QualityRow("files: corrupt", 1) in analysis.quality
+    assert QualityRow("runs without an end", 2) in analysis.quality
+    assert {row.state for row in analysis.files if row.file == "trace-000009.parquet"} == {"corrupt"}
+
+
+def test_plots_have_something_to_draw(analysis: Analysis) -> None:
+    assert sum(row.count for row in analysis.histogram if row.stage == "end_to_end") == 13
+    assert sum(row.count for row in analysis.over_time) == 13
+    for row in analysis.histogram:
+        assert row.from_ms < row.to_ms
+
+
+def test_the_report_is_one_file_with_everything_in_it(analysis: Analysis, tmp_path: Path) -> None:
+    points = [MatchingPoint("list", "topic", size, size / 10) for size in (1, 10)]
+    report = build_report(analysis, tmp_path, [*points, MatchingPoint("bloom", "subscriber", 10, 2.0)])
+    page = report.page.read_text()
+    assert page.count("data:image/png;base64,") == len(report.plots) >= 7
+    assert "http://" not in page
+    assert "<script" not in page
+    for name in TABLES:
+        assert (tmp_path / "tables" / f"{name}.csv").exists()
+        assert (tmp_path / "tables" / f"{name}.parquet").exists()
+    for name in report.plots:
+        assert (tmp_path / "plots" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    text = "\n".join(report.says)
+    assert "one: too few deliveries to say whether crossing changes latency" in text
+    assert "saturates between 9 and 1000" in text
+    assert "1 were lost in PSIRP" in text
+
+
+KEYS = ("run", "stage", "domain", "node_from", "node", "delivery", "raw_ns", "step_ns", "ending", "twice", "same")
+
+
+def stitched(session: SparkSession, files: list[list[TraceRecord]]) -> list[Row]:
+    frames = [session.createDataFrame([tuple(map(plain, record)) for record in file], spark_schema()) for file in files]
+    frame = frames[0]
+    for other in frames[1:]:
+        frame = frame.unionByName(other)
+    return sorted(stitch(frame, 2).select(*KEYS).collect(), key=str)
+
+
+def plain(value: object) -> object:
+    return str(value) if isinstance(value, str) else value
+
+
+@settings(max_examples=4)
+@given(order=st.permutations(run_one()), cuts=st.lists(st.integers(0, 45), max_size=2))
+def test_any_interleaving_of_files_gives_the_same_answer(
+    session: SparkSession, order: list[TraceRecord], cuts: list[int]
+) -> None:
+    edges = [0, *sorted(cuts), len(order)]
+    files = [order[begin:end] for begin, end in zip(edges, edges[1:], strict=False) if begin < end]
+    assert stitched(session, files) == stitched(session, [run_one()])
+
+
+def test_buckets_in_spark_are_those_in_python(session: SparkSession) -> None:
+    near = [(1 << power) + off for power in range(0, 56, 3) for off in (-1, 0, 1)]
+    values = sorted({0, 7, 999_999, *near})
+    frame = session.createDataFrame([(value,) for value in values], "v bigint")
+    for row in frame.select("v", bucket(F.col("v")).alias("b"), bucket(F.col("v"), 2).alias("c")).collect():
+        assert (row["b"], row["c"]) == (bucket_of(row["v"]), bucket_of(row["v"], 2))
+
+
+@given(st.integers(0, 1 << 60), st.sampled_from([2, 3, 10]))
+def test_a_bucket_is_narrow_and_in_order(value: int, bits: int) -> None:
+    number = bucket_of(value, bits)
+    low = lowest_of(number, bits)
+    assert low <= value < lowest_of(number + 1, bits)
+    assert bucket_of(low, bits) == number
+    assert abs(middle_of(number, bits) - value) <= max(value, 1) * 2.0**-bits
+
+
+def test_the_live_view_finds_what_the_analysis_finds(session: SparkSession, tmp_path: Path) -> None:
+    much_later = [at("later", Step.ACCEPTED, "b", 10_000_000), at("latest", Step.ACCEPTED, "b", 20_000_000)]
+    run = write_run(tmp_path / "run", "one", [run_one(), much_later[:1], much_later[1:]], Format.PARQUET)
+    for number, path in enumerate(sorted((run / TRACES).iterdir())):
+        os.utime(path, (1000 + number, 1000 + number))
+    state = LiveState()
+    query = start(session, run, state, tmp_path / "checkpoint", once=True)
+    assert query.awaitTermination(300)
+    rows = {(row.stage, row.domain): row for row in state.rows()}
+    assert rows["end_to_end", "psirp"].count == 5
+    assert rows["end_to_end", "psirp"].p50_ms == pytest.approx(10, rel=1 / 1024)
+    assert rows["end_to_end", "push"].p99_ms == pytest.approx(7, rel=1 / 1024)
+    assert (state.endings["complete"], state.endings["lost"]) == (6, 1)
+    write_snapshot(tmp_path, "one", state)
+    assert json.loads((tmp_path / "live.json").read_text())["rows"][0]["window"]
+
+
+def test_statistics_agree_with_published_tables() -> None:
+    assert normal_p(1.959964) == pytest.approx(0.05, abs=1e-6)
+    assert student_p(2.228139, 10) == pytest.approx(0.05, abs=1e-6)
+    assert student_p(12.7062, 1) == pytest.approx(0.05, abs=1e-6)
+    assert correlation_p(0.632, 10) == pytest.approx(0.05, abs=0.001)
+    assert mann_whitney(3, 3, 6, 0).u == 0
+    assert mann_whitney(2, 2, 5, 60).p == 1  # all tied
+    assert math.isnan(mann_whitney(0, 3, 0, 0).p)
+
+
+def test_offsets_run_along_a_chain_of_clocks_and_one_way_is_no_estimate() -> None:
+    seen = [
+        Crossing("r", "a", "b", 15, 1),
+        Crossing("r", "b", "a", 5, 1),
+        Crossing("r", "b", "c", 0, 1),
+        Crossing("r", "c", "b", 40, 1),
+        Crossing("r", "c", "d", 9, 1),
+    ]
+    found = {offset.clock: offset for offset in estimate_offsets(seen)}
+    assert (found["b"].offset_ns, found["b"].margin_ns) == (5, 10)
+    assert (found["c"].offset_ns, found["c"].margin_ns) == (-15, 30)
+    assert not found["d"].estimated
+
+
+def test_partitions_grow_with_rows() -> None:
+    assert partitions_for(0, 2) == 2
+    assert partitions_for(50_000_000, 2) == 125
