@@ -24,6 +24,7 @@ from gateway.cli.errors import CommandError
 
 COMMANDS: dict[str, str] = {
     "bench": "run a benchmark and print its table and bars",
+    "demo": "show a feed crossing between two domains, all in one process",
     "capture": "write the PSIRP frames of an interface to a capture file",
     "dissect": "show the PSIRP frames of a capture file",
     "explain": "say why an item does not arrive",
