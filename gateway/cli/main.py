@@ -24,17 +24,20 @@ from gateway.cli.errors import CommandError
 
 COMMANDS: dict[str, str] = {
     "bench": "run a benchmark and print its table and bars",
-    "demo": "show a feed crossing between two domains, all in one process",
+    "config": "check the configuration of a gateway, or print an example",
     "capture": "write the PSIRP frames of an interface to a capture file",
+    "demo": "show a feed crossing between two domains, all in one process",
     "dissect": "show the PSIRP frames of a capture file",
     "explain": "say why an item does not arrive",
     "fuzz": "feed mutated frames to the parsers, or hostile requests to a hub",
+    "gateway": "run a gateway: a hub joined to a PSIRP network",
     "hub": "run the WebSub hub alone",
     "id": "show the PSIRP identifiers of topic URLs",
     "keys": "make and keep the keys that sign publications",
     "net": "run a whole PSIRP network on this machine, and look at it",
     "node": "run a PSIRP node",
     "pub": "publish into a PSIRP network",
+    "push": "subscribe, unsubscribe and publish at any hub",
     "sub": "subscribe to items of a PSIRP network",
 }
 
