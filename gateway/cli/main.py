@@ -26,6 +26,7 @@ COMMANDS: dict[str, str] = {
     "bench": "run a benchmark and print its table and bars",
     "config": "check the configuration of a gateway, or print an example",
     "capture": "write the PSIRP frames of an interface to a capture file",
+    "crash": "kill -9 a part again and again and count what it lost",
     "demo": "show a feed crossing between two domains, all in one process",
     "dissect": "show the PSIRP frames of a capture file",
     "explain": "say why an item does not arrive",
