@@ -157,7 +157,7 @@ class GatewayCrashTest:
 
     async def _quiet(self, world: GatewayWorld) -> None:
         started = time.monotonic()
-        while world.behind() and time.monotonic() < started + QUIET_PATIENCE:
+        while world.behind() and time.monotonic() < started + QUIET_PATIENCE:  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(STEP)
         self._settled_after = time.monotonic() - started
         for callback in world.behind():

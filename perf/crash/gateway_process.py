@@ -1,4 +1,4 @@
-"""The processes of two gateways and the network between them, as an operator would run them: `psph gateway`, `psph node`.
+"""Two gateways and the network between them, as processes that an operator would run: `psph gateway`, `psph node`.
 
 gate-a ---- f1 ---- gate-b        every link is a pair of UDP ports on loopback; either forwarder may be away and
     |  \\    |   /    |            there still is a way
