@@ -56,8 +56,8 @@ class Part:
             stderr=asyncio.subprocess.PIPE,
         )
 
-    async def ready(self) -> None:
-        """Wait until it says that it is up."""
+    async def ready(self) -> str:
+        """Wait until it says that it is up, and in which words."""
         process = self._running
         if process.stdout is None:
             raise ProcessFailedError(f"{self.name} has no output")
@@ -70,6 +70,7 @@ class Part:
             _, errors = await process.communicate()
             said = errors.decode(errors="replace")[-STDERR_KEPT:]
             raise ProcessFailedError(f"{self.name} ended by itself with {process.returncode}: {said}")
+        return line.decode(errors="replace")
 
     async def kill(self) -> None:
         """kill -9, and wait for the end."""
