@@ -136,8 +136,8 @@ class Bench:
                 [self._bar(delays)],
                 (
                     "delays are in ms; p50 / hub alone is the ratio within this run, size by size",
-                    "ProcessD: subscribing at a node until the feed is there; TotalPushD: a hub.mode=subscribe until "
-                    "its callback has the feed, intent check included",
+                    "ProcessD: subscribing at a node until the feed is there",
+                    "TotalPushD: hub.mode=subscribe until its callback has the feed, intent check included",
                 ),
             )
 
@@ -270,7 +270,7 @@ class Bench:
         """Wait until the rendezvous knows the item: what is measured begins with a subscription."""
         item = DEFAULT_NAMING.of_topic(Topic.parse(self._web.url(path)))
         async with asyncio.timeout(PATIENCE):
-            while not (await client.explain(item.sid, item.rid)).publishers:
+            while not (await client.explain(item.sid, item.rid)).publishers:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
 
     async def _process_delay(self, client: PsirpClient, path: str) -> float:
@@ -355,8 +355,8 @@ def _row(measured: str, size: int, way: str, seconds: list[float], usual: float 
 class Crossing:
     name = "crossing"
     description = (
-        "Delay from a publisher's ping to the subscriber's callback: a hub alone, and two gateways with 1, 3 and 8 hops\n"
-        "of a PSIRP network between them; the first publication for a new subscriber (ProcessD, TotalPushD); and how\n"
+        "Delay from a publisher's ping to the subscriber's callback: a hub alone, and two gateways with 1, 3 and 8\n"
+        "hops of a PSIRP network between them; the first publication for a new subscriber (ProcessD, TotalPushD); and how\n"
         "many publications a second are sustained."
     )
 
