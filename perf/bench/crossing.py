@@ -356,8 +356,8 @@ class Crossing:
     name = "crossing"
     description = (
         "Delay from a publisher's ping to the subscriber's callback: a hub alone, and two gateways with 1, 3 and 8\n"
-        "hops of a PSIRP network between them; the first publication for a new subscriber (ProcessD, TotalPushD); and how\n"
-        "many publications a second are sustained."
+        "hops of a PSIRP network between them; the first publication for a new subscriber (ProcessD, TotalPushD); and\n"
+        "how many publications a second are sustained."
     )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
