@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gateway.model import Subscription
+from gateway.model import Crossing, Subscription
 from identifiers import Identifier, ItemId
 from storage import Database, Migration, Transaction
 
@@ -22,13 +22,31 @@ MIGRATIONS = [
             ) WITHOUT ROWID""",
             "CREATE INDEX control_subscriptions_by_item ON control_subscriptions (item)",
             "CREATE INDEX control_subscriptions_by_end ON control_subscriptions (until)",
-            # The last version of each item that every adapter has taken.
+            # The last version of each item that is on disk here: in the inbox, or taken by every adapter.
             "CREATE TABLE taken_versions (item BLOB PRIMARY KEY, version BLOB NOT NULL) WITHOUT ROWID",
+            # What arrived and was not taken by every adapter yet: at most one version of an item.
+            """CREATE TABLE inbox (
+                item         BLOB PRIMARY KEY,
+                version      BLOB NOT NULL,
+                kind         TEXT NOT NULL,
+                name         TEXT NOT NULL,
+                content_type TEXT NOT NULL,
+                self_url     TEXT NOT NULL,
+                published_ms INTEGER NOT NULL,
+                body         BLOB NOT NULL
+            )""",
             # Items that this gateway publishes, and the name that it knows them by.
             "CREATE TABLE exports (item BLOB PRIMARY KEY, adapter TEXT NOT NULL, what TEXT NOT NULL) WITHOUT ROWID",
             "CREATE TABLE cursors (name TEXT PRIMARY KEY, position INTEGER NOT NULL) WITHOUT ROWID",
         ],
-    )
+    ),
+    Migration(
+        "gateway",
+        2,
+        # The cursor is moved for many publications at once. What was published before a kill is known from here: a
+        # version that is published again after a newer one would be news to everybody.
+        ["CREATE TABLE export_positions (what TEXT PRIMARY KEY, position INTEGER NOT NULL) WITHOUT ROWID"],
+    ),
 ]
 
 _COLUMNS = 'adapter, who, what, "where", item, until'
@@ -75,12 +93,34 @@ class ControlStore:
         )
         return int(rows[0][0])
 
+    def has(self, adapter: str, who: str, what: str) -> bool:
+        key = (adapter, who, what)
+        return bool(
+            self.database.read("SELECT 1 FROM control_subscriptions WHERE adapter = ? AND who = ? AND what = ?", key)
+        )
+
     def taken(self, item: ItemId) -> Identifier | None:
         rows = self.database.read("SELECT version FROM taken_versions WHERE item = ?", (bytes(item),))
         return Identifier(rows[0][0]) if rows else None
 
+    def waiting(self, item: ItemId) -> Crossing | None:
+        """What arrived and perhaps was not delivered, because the gateway was killed."""
+        rows = self.database.read(
+            "SELECT kind, name, content_type, body, self_url, version, published_ms FROM inbox WHERE item = ?",
+            (bytes(item),),
+        )
+        if not rows:
+            return None
+        kind, name, content_type, body, self_url, version, published_ms = rows[0]
+        return Crossing(kind, name, content_type, body, self_url, Identifier(version), published_ms)
+
     def cursor(self, name: str) -> int:
         rows = self.database.read("SELECT position FROM cursors WHERE name = ?", (name,))
+        return int(rows[0][0]) if rows else 0
+
+    def exported(self, what: str) -> int:
+        """How far the publications under a name are in the network."""
+        rows = self.database.read("SELECT position FROM export_positions WHERE what = ?", (what,))
         return int(rows[0][0]) if rows else 0
 
     def exports(self, after: bytes, limit: int) -> Sequence[tuple[bytes, str, str]]:
@@ -118,16 +158,39 @@ class ControlStore:
         return rows[0][0] if rows else None
 
     @staticmethod
-    def took(item: ItemId, version: Identifier, tx: Transaction) -> None:
+    def receive(item: ItemId, version: Identifier, crossing: Crossing, tx: Transaction) -> None:
+        """Keep a version until it was delivered; the one before it has been, since they come one at a time."""
         tx.execute("INSERT OR REPLACE INTO taken_versions VALUES (?, ?)", (bytes(item), bytes(version)))
+        tx.execute(
+            "INSERT OR REPLACE INTO inbox VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                bytes(item),
+                bytes(version),
+                crossing.kind,
+                crossing.name,
+                crossing.content_type,
+                crossing.self_url,
+                crossing.published_ms,
+                crossing.body,
+            ),
+        )
+
+    @staticmethod
+    def delivered(item: ItemId, version: Identifier, tx: Transaction) -> None:
+        tx.execute("DELETE FROM inbox WHERE item = ? AND version = ?", (bytes(item), bytes(version)))
 
     @staticmethod
     def forget_taken(item: ItemId, tx: Transaction) -> None:
         tx.execute("DELETE FROM taken_versions WHERE item = ?", (bytes(item),))
+        tx.execute("DELETE FROM inbox WHERE item = ?", (bytes(item),))
 
     @staticmethod
     def export(item: ItemId, adapter: str, what: str, tx: Transaction) -> None:
         tx.execute("INSERT OR IGNORE INTO exports VALUES (?, ?, ?)", (bytes(item), adapter, what))
+
+    @staticmethod
+    def exported_to(what: str, position: int, tx: Transaction) -> None:
+        tx.execute("INSERT OR REPLACE INTO export_positions VALUES (?, ?)", (what, position))
 
     @staticmethod
     def move_cursor(name: str, position: int, tx: Transaction) -> None:
