@@ -8,9 +8,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PACKAGES := identifiers psirp_stack push_hub gateway perf storage
 SETUP_INPUTS := pyproject.toml constraints.txt
-# Where `make run` listens and stores.
-PORT ?= 8080
-DATA ?= var/hub
+# What else `make run` says to the demonstration, for instance ARGS='--seconds 10'.
+ARGS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help run test lint format pytest debian-packages clean constraints
@@ -18,8 +17,8 @@ DATA ?= var/hub
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
 
-run: $(VENV)/.runtime ## set up and run the main job
-	$(BIN)/psph hub --port $(PORT) --data $(DATA)
+run: $(VENV)/.runtime ## set up and show a feed crossing between two domains
+	$(BIN)/psph demo $(ARGS)
 
 test: $(VENV)/.dev debian-packages lint pytest ## set up, then lint, types and every test
 

@@ -1,22 +1,30 @@
 """The control function: who wants what, whatever protocol they speak, and what the network must bring for them.
 
 An adapter subscribes and publishes here by name; the network is asked once for each item, however many want it, and
-let go with the last. A publication that arrives is on disk before anything else is done with it, then handed to every
-adapter that has somebody for it. A gateway that was killed or away first hands out what it had, then asks for all that
-followed.
+let go with the last. A publication that arrives is written down and handed to every adapter that has somebody for it;
+the next one is taken when both are done. A gateway that was killed or away first hands out what it had, then asks for
+all that followed.
 """
 
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 
-from gateway.events import CrossingDelivered, CrossingPublished, DeliveryRefused, GatewayEvent, ItemSubscribed
+from gateway.events import (
+    CrossingDelivered,
+    CrossingPublished,
+    DeliveryRefused,
+    GatewayEvent,
+    ItemSubscribed,
+    StoreFailed,
+)
 from gateway.model import FOREVER, Adapter, Crossing, Network, NetworkError, RefusedError, Subscription
 from gateway.store import ControlStore, item_from
 from identifiers import Identifier, ItemId
+from storage import StorageError
 
 PAGE = 500
 OWN_VERSIONS = 8192
@@ -33,6 +41,25 @@ class ControlConfig:
     sweep_every: float = 5.0
     retry_base: float = 0.2
     retry_cap: float = 30.0
+
+
+class _Turns:
+    """Who follows an item takes turns; when nobody does, nothing is left of it."""
+
+    __slots__ = ("_lock", "waiting")
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self.waiting = 0
+
+    @contextlib.asynccontextmanager
+    async def taken(self) -> AsyncIterator[None]:
+        self.waiting += 1
+        try:
+            async with self._lock:
+                yield
+        finally:
+            self.waiting -= 1
 
 
 class Control:
@@ -53,7 +80,7 @@ class Control:
         self._observer = observer
         self._adapters: dict[str, Adapter] = {}
         self._wanted: set[ItemId] = set()
-        self._locks: dict[ItemId, asyncio.Lock] = {}
+        self._turns: dict[ItemId, _Turns] = {}
         self._own: OrderedDict[Identifier, str] = OrderedDict()
         self._exported: set[ItemId] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -65,8 +92,9 @@ class Control:
 
     async def start(self) -> None:
         """Ask the network for everything that somebody wants, and be a publisher again of what was published."""
+        self._follow_all()
         self._background(self._sweep())
-        self._background(self._resume())
+        self._background(self._advertise_all())
 
     async def stop(self) -> None:
         for task in list(self._tasks):
@@ -76,11 +104,25 @@ class Control:
     # For adapters.
 
     async def subscribe(
-        self, adapter: Adapter, who: str, what: str, where: str = "", lease: float | None = None
+        self,
+        adapter: Adapter,
+        who: str,
+        what: str,
+        where: str = "",
+        lease: float | None = None,
+        *,
+        limited: bool = True,
     ) -> Subscription:
-        """Want a name, until the lease ends (None: until it is withdrawn). It is on disk when this returns."""
+        """Want a name, until the lease ends (None: until it is withdrawn). It is on disk when this returns.
+
+        Not `limited`: an adapter that stands for many and counts what each of them holds by itself.
+        """
         item = adapter.item_of(what)
-        if self._store.count(adapter.name, who) >= self.config.max_per_subscriber:
+        if (
+            limited
+            and self._store.count(adapter.name, who) >= self.config.max_per_subscriber
+            and not self._store.has(adapter.name, who, what)
+        ):
             raise RefusedError(f"{who!r} has {self.config.max_per_subscriber} subscriptions, which is the limit")
         until = FOREVER if lease is None else self._clock() + min(max(lease, 0.0), self.config.max_lease)
         subscription = Subscription(adapter.name, who, what, where, item, until)
@@ -120,8 +162,9 @@ class Control:
 
     async def _follow(self, item: ItemId) -> None:
         """Be subscribed in the network exactly when somebody here wants the item."""
-        lock = self._locks.setdefault(item, asyncio.Lock())
-        async with lock:
+        turns = self._turns.setdefault(item, _Turns())
+        async with turns.taken(), contextlib.AsyncExitStack() as stack:
+            stack.callback(self._end_turn, item, turns)
             wanted = bool(self._store.live(item, self._clock()))
             if wanted and item not in self._wanted:
                 self._wanted.add(item)
@@ -141,15 +184,20 @@ class Control:
                     await self._network.unsubscribe(item)
                 await asyncio.wrap_future(self._store.database.write(partial(ControlStore.forget_taken, item)))
                 self._tell(ItemSubscribed(item, False))
-        if not lock.locked():
-            self._locks.pop(item, None)
+
+    def _end_turn(self, item: ItemId, turns: "_Turns") -> None:
+        if turns.waiting == 1:
+            self._turns.pop(item, None)
 
     async def _arrived(self, item: ItemId, crossing: Crossing) -> None:
         if crossing.version is None:
             raise ValueError("what the network brings has a version")
         work = partial(ControlStore.receive, item, crossing.version, crossing)
-        await asyncio.wrap_future(self._store.database.write(work))
+        kept = self._store.database.write(work)
+        # At the same time: if only one of the two is done when the gateway is killed, the other is done again, by the
+        # network or from the inbox, and who has it already recognises it. The next version waits for both.
         await self._hand_out(item, crossing)
+        await asyncio.wrap_future(kept)
 
     async def _hand_out(self, item: ItemId, crossing: Crossing) -> None:
         """Hand a version to everybody; tries again until all have taken it or it is refused for good."""
@@ -187,14 +235,16 @@ class Control:
         """End leases, and ask again for what the network did not give."""
         while True:
             await asyncio.sleep(self.config.sweep_every)
-            for subscription in self._store.ended(self._clock(), PAGE):
-                adapter = self._adapters.get(subscription.adapter)
-                if adapter is not None:
-                    await self.unsubscribe(adapter, subscription.who, subscription.what)
-            await self._follow_all()
+            try:
+                for subscription in self._store.ended(self._clock(), PAGE):
+                    adapter = self._adapters.get(subscription.adapter)
+                    if adapter is not None:
+                        await self.unsubscribe(adapter, subscription.who, subscription.what)
+                self._follow_all()
+            except StorageError as error:  # what cannot be read or written now may be on the next round
+                self._tell(StoreFailed(str(error)))
 
-    async def _resume(self) -> None:
-        await self._follow_all()
+    async def _advertise_all(self) -> None:
         after = b""
         gate = asyncio.Semaphore(START_CONCURRENCY)
 
@@ -209,17 +259,24 @@ class Control:
             self._exported.update(items)
             await asyncio.gather(*map(advertise, items))
 
-    async def _follow_all(self) -> None:
+    def _follow_all(self) -> None:
+        """Each item by itself: one that cannot be delivered or asked for now holds up no other."""
         after = b""
         while page := self._store.wanted_items(after, PAGE, self._clock()):
             after = page[-1]
-            missing = [item for item in map(item_from, page) if item not in self._wanted]
-            await asyncio.gather(*map(self._follow, missing))
+            for item in map(item_from, page):
+                if item not in self._wanted and item not in self._turns:
+                    self._background(self._follow(item))
 
     def _background(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._tell(StoreFailed(str(error)))
 
     def _tell(self, event: GatewayEvent) -> None:
         if self._observer is not None:

@@ -52,4 +52,11 @@ class ItemSubscribed:
     wanted: bool
 
 
-GatewayEvent = CrossingPublished | CrossingDelivered | DeliveryRefused | PublishFailed | ItemSubscribed
+@dataclass(frozen=True, slots=True)
+class StoreFailed:
+    """Something could not be read or written; it is tried again."""
+
+    reason: str
+
+
+GatewayEvent = CrossingPublished | CrossingDelivered | DeliveryRefused | PublishFailed | ItemSubscribed | StoreFailed

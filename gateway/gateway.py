@@ -37,6 +37,12 @@ class GatewayConfig:
     attach: Path | None = None
     naming: Naming = DEFAULT_NAMING
     control: ControlConfig = field(default_factory=ControlConfig)
+    name: str = "gateway"
+    """What its node calls it."""
+    domain: str | None = None
+    """The domain whose people are user@domain here."""
+    zones: tuple[str, ...] = ()
+    """DNS zones that it answers for."""
 
 
 class Gateway:
@@ -66,18 +72,21 @@ class Gateway:
     def push(self) -> PushAdapter:
         return self._running.push
 
+    @property
+    def socket(self) -> Path:
+        """Where its node listens: for `psph explain`, and other applications."""
+        return self.config.attach or self.config.data / SOCKET_NAME
+
     async def start(self) -> None:
         """Start from the network upwards, so that nothing arrives before somebody can take it."""
         config = self.config
         config.data.mkdir(parents=True, exist_ok=True)
-        socket = config.attach
-        if socket is None:
+        if config.attach is None:
             if config.node is None:
                 raise ValueError("a gateway needs a node of its own, or one to attach to")
             self.node = await RunningNode.start(config.node, config.data)
-            socket = config.data / SOCKET_NAME
-            await self.node.listen(socket)
-        client = await Client.attach(socket, application="gateway")
+            await self.node.listen(self.socket)
+        client = await Client.attach(self.socket, application=config.name)
         database = Database.open(config.data / DATABASE_NAME, MIGRATIONS)
         store = ControlStore(database)
         network = PsirpNetwork(client)

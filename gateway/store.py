@@ -39,7 +39,14 @@ MIGRATIONS = [
             "CREATE TABLE exports (item BLOB PRIMARY KEY, adapter TEXT NOT NULL, what TEXT NOT NULL) WITHOUT ROWID",
             "CREATE TABLE cursors (name TEXT PRIMARY KEY, position INTEGER NOT NULL) WITHOUT ROWID",
         ],
-    )
+    ),
+    Migration(
+        "gateway",
+        2,
+        # The cursor is moved for many publications at once. What was published before a kill is known from here: a
+        # version that is published again after a newer one would be news to everybody.
+        ["CREATE TABLE export_positions (what TEXT PRIMARY KEY, position INTEGER NOT NULL) WITHOUT ROWID"],
+    ),
 ]
 
 _COLUMNS = 'adapter, who, what, "where", item, until'
@@ -86,6 +93,12 @@ class ControlStore:
         )
         return int(rows[0][0])
 
+    def has(self, adapter: str, who: str, what: str) -> bool:
+        key = (adapter, who, what)
+        return bool(
+            self.database.read("SELECT 1 FROM control_subscriptions WHERE adapter = ? AND who = ? AND what = ?", key)
+        )
+
     def taken(self, item: ItemId) -> Identifier | None:
         rows = self.database.read("SELECT version FROM taken_versions WHERE item = ?", (bytes(item),))
         return Identifier(rows[0][0]) if rows else None
@@ -103,6 +116,11 @@ class ControlStore:
 
     def cursor(self, name: str) -> int:
         rows = self.database.read("SELECT position FROM cursors WHERE name = ?", (name,))
+        return int(rows[0][0]) if rows else 0
+
+    def exported(self, what: str) -> int:
+        """How far the publications under a name are in the network."""
+        rows = self.database.read("SELECT position FROM export_positions WHERE what = ?", (what,))
         return int(rows[0][0]) if rows else 0
 
     def exports(self, after: bytes, limit: int) -> Sequence[tuple[bytes, str, str]]:
@@ -169,6 +187,10 @@ class ControlStore:
     @staticmethod
     def export(item: ItemId, adapter: str, what: str, tx: Transaction) -> None:
         tx.execute("INSERT OR IGNORE INTO exports VALUES (?, ?, ?)", (bytes(item), adapter, what))
+
+    @staticmethod
+    def exported_to(what: str, position: int, tx: Transaction) -> None:
+        tx.execute("INSERT OR REPLACE INTO export_positions VALUES (?, ?)", (what, position))
 
     @staticmethod
     def move_cursor(name: str, position: int, tx: Transaction) -> None:

@@ -6,21 +6,25 @@ killed when. In: what arrives is given to the hub's own intake, which finds out 
 
 import asyncio
 import contextlib
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from functools import partial
 
 from gateway.control import Control
-from gateway.events import GatewayEvent, PublishFailed
+from gateway.events import GatewayEvent, PublishFailed, StoreFailed
 from gateway.model import Crossing, NetworkError, RefusedError, Subscription
 from gateway.store import ControlStore
 from identifiers import ItemId, Naming, Topic, TopicError
 from push_hub.hub import Hub
 from push_hub.model import Content, Publication
 from push_hub.protocol.requests import RequestError
+from storage import StorageError
 
 CURSOR = "push"
 PAGE = 200
 TOPICS_AT_ONCE = 32
+CHANGES_AT_ONCE = 16
 FIRST_WAIT = 0.2
 LONGEST_WAIT = 10.0
 THE_HUB = "hub"
@@ -46,8 +50,13 @@ class PushAdapter:
         self._store = store
         self._observer = observer
         self._wake = asyncio.Event()
-        self._changes: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
+        self._changed: OrderedDict[str, bool] = OrderedDict()
+        """Topics whose subscribers came or went, and whether there are any now; looked at in this order."""
+        self._news = asyncio.Event()
+        self._busy: set[str] = set()
         self._tasks: list[asyncio.Task[None]] = []
+        self._written: dict[str, Future[None]] = {}
+        """Positions that are on their way to the disk."""
         hub.add_listener(self)
 
     def item_of(self, what: str) -> ItemId:
@@ -59,7 +68,10 @@ class PushAdapter:
     async def start(self) -> None:
         """Bring the control function up to date with the hub's subscriptions, then follow both."""
         await self._compare()
-        self._tasks = [asyncio.create_task(self._export()), asyncio.create_task(self._follow())]
+        self._tasks = [
+            asyncio.create_task(self._export()),
+            *(asyncio.create_task(self._follow()) for _ in range(CHANGES_AT_ONCE)),
+        ]
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -72,7 +84,8 @@ class PushAdapter:
         self._wake.set()
 
     def subscription_changed(self, topic: str, live: int) -> None:
-        self._changes.put_nowait((topic, live))
+        self._changed[topic] = bool(live)
+        self._news.set()
 
     # What the control function brings.
 
@@ -105,16 +118,31 @@ class PushAdapter:
             await self._control.unsubscribe(self, THE_HUB, topic)
 
     async def _follow(self) -> None:
+        """Take up changes; several at once, since each may wait for the network, but one at a time for a topic."""
         while True:
-            topic, live = await self._changes.get()
-            if live:
-                await self._subscribe(topic)
-            else:
-                await self._control.unsubscribe(self, THE_HUB, topic)
+            topic = next((topic for topic in self._changed if topic not in self._busy), None)
+            if topic is None:
+                self._news.clear()
+                await self._news.wait()
+                continue
+            wanted = self._changed.pop(topic)
+            self._busy.add(topic)
+            try:
+                if wanted:
+                    await self._subscribe(topic)
+                else:
+                    await self._control.unsubscribe(self, THE_HUB, topic)
+            except StorageError as error:
+                self._tell(StoreFailed(str(error)))
+                self._changed.setdefault(topic, wanted)
+                await asyncio.sleep(LONGEST_WAIT)
+            finally:
+                self._busy.discard(topic)
+                self._news.set()
 
     async def _subscribe(self, topic: str) -> None:
         with contextlib.suppress(RefusedError):  # a topic that has no ids cannot cross; the hub serves it as any hub
-            await self._control.subscribe(self, THE_HUB, topic)
+            await self._control.subscribe(self, THE_HUB, topic, limited=False)
 
     # Publications.
 
@@ -122,23 +150,45 @@ class PushAdapter:
         position = self._store.cursor(CURSOR)
         while True:
             self._wake.clear()
-            page = self._hub.delivery.own_after(position, PAGE)
-            if not page:
-                await self._wake.wait()
-                continue
-            by_topic: dict[str, list[Publication]] = {}
-            for publication in page:
-                by_topic.setdefault(publication.topic, []).append(publication)
-            gate = asyncio.Semaphore(TOPICS_AT_ONCE)
-            await asyncio.gather(*(self._export_topic(some, gate) for some in by_topic.values()))
-            position = page[-1].id
-            work = partial(ControlStore.move_cursor, CURSOR, position)
-            await asyncio.wrap_future(self._store.database.write(work))
+            try:
+                page = self._hub.delivery.own_after(position, PAGE)
+                if not page:
+                    await self._wake.wait()
+                    continue
+                await self._export_page(page)
+                position = page[-1].id
+                # Not waited for: until it is written, positions say what was published. Writes keep their order.
+                self._store.database.write(partial(ControlStore.move_cursor, CURSOR, position))
+            except StorageError as error:
+                self._tell(StoreFailed(str(error)))
+                await asyncio.sleep(LONGEST_WAIT)
+
+    async def _export_page(self, page: Sequence[Publication]) -> None:
+        by_topic: dict[str, list[Publication]] = {}
+        for publication in page:
+            by_topic.setdefault(publication.topic, []).append(publication)
+        gate = asyncio.Semaphore(TOPICS_AT_ONCE)
+        # All of them to their end, or those that go on would meet the second try.
+        ended = await asyncio.gather(
+            *(self._export_topic(some, gate) for some in by_topic.values()), return_exceptions=True
+        )
+        self._written = {topic: written for topic, written in self._written.items() if not written.done()}
+        for error in ended:
+            if error is not None:
+                raise error
 
     async def _export_topic(self, publications: list[Publication], gate: asyncio.Semaphore) -> None:
         async with gate:
             for publication in publications:
+                if publication.id <= self._store.exported(publication.topic):
+                    continue  # before a kill
+                # The next one may be published only when it is certain that this one never is again.
+                before = self._written.pop(publication.topic, None)
+                if before is not None:
+                    await asyncio.wrap_future(before)
                 await self._export_one(publication)
+                work = partial(ControlStore.exported_to, publication.topic, publication.id)
+                self._written[publication.topic] = self._store.database.write(work)
 
     async def _export_one(self, publication: Publication) -> None:
         if self._hub.canary is not None and publication.topic == self._hub.canary.topic:

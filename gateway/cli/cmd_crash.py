@@ -1,4 +1,4 @@
-"""`psph crash hub`: kill -9 a real hub again and again, and count what it lost."""
+"""`psph crash`: kill -9 a real hub, or gateways and their network, again and again, and count what was lost."""
 
 import argparse
 import dataclasses
@@ -11,6 +11,8 @@ from rich.table import Table
 from gateway.cli.errors import CommandError
 from perf.bench.family import progress_bar
 from perf.crash.driver import CrashTest, Report
+from perf.crash.gateway_driver import GatewayCrashTest, GatewayReport
+from perf.crash.gateway_world import GatewaySize
 from perf.crash.world import Size
 
 DEFAULT_KILLS = 200
@@ -23,14 +25,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "Run a hub process on a store of its own, load it with subscriptions, pings and deliveries on loopback, end\n"
         "it with kill -9 at moments spread over all it does, start it again on the same store, and so on. After each\n"
         "kill the store is checked; after a quiet time at the end nothing that was acknowledged may be missing.\n"
-        "Ends with 1 and says what was lost when something was."
+        "Ends with 1 and says what was lost when something was.\n\n"
+        "`gateway`: two gateways, a rendezvous and two forwarders, each a process, joined by UDP links on loopback.\n"
+        "Publishers and subscribers are in both domains; a process chosen by chance is killed and started again."
     )
     parser.epilog = """\
 examples:
   psph crash hub                               200 kills, about six minutes
   psph crash hub --kills 10 --wide 200         a short run
-  psph crash hub --seed 7 --json               other moments; one JSON object"""
-    parser.add_argument("what", choices=["hub"], help="what to kill")
+  psph crash hub --seed 7 --json               other moments; one JSON object
+  psph crash gateway --kills 20                two gateways and the network between them"""
+    parser.add_argument("what", choices=["hub", "gateway"], help="what to kill")
     parser.add_argument("--kills", type=int, default=DEFAULT_KILLS, metavar="N", help=f"default {DEFAULT_KILLS}")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="another seed gives other moments (default 0)")
     parser.add_argument(
@@ -38,7 +43,7 @@ examples:
         type=int,
         default=Size().wide,
         metavar="N",
-        help="callbacks of the topic with the most (default %(default)s)",
+        help="hub: callbacks of the topic with the most (default %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
 
@@ -48,6 +53,8 @@ def run(args: argparse.Namespace) -> int:
         raise CommandError(f"--kills takes a number from 1 to {MAX_KILLS}, not {args.kills}")
     if not 1 <= args.wide <= MAX_WIDE:
         raise CommandError(f"--wide takes a number from 1 to {MAX_WIDE}, not {args.wide}")
+    if args.what == "gateway":
+        return _run_gateway(args)
     with progress_bar("kills", args.kills) as tick:
         test = CrashTest(args.kills, args.seed, Size(wide=args.wide), tick)
         report = uvloop.run(test.run())
@@ -56,6 +63,47 @@ def run(args: argparse.Namespace) -> int:
     else:
         show(report)
     return 0 if report.passed else 1
+
+
+def _run_gateway(args: argparse.Namespace) -> int:
+    with progress_bar("kills", args.kills) as tick:
+        report = uvloop.run(GatewayCrashTest(args.kills, args.seed, GatewaySize(), tick).run())
+    if args.json:
+        print(json.dumps({**dataclasses.asdict(report), "passed": report.passed}, indent=2))
+    else:
+        show_gateway(report)
+    return 0 if report.passed else 1
+
+
+def show_gateway(report: GatewayReport) -> None:
+    counts = report.counts
+    table = Table(title=f"{report.kills} kills in {report.seconds:.0f} s, seed {report.seed}", show_header=False)
+    rows: list[tuple[str, int | str]] = [
+        *((f"killed: {name}", number) for name, number in report.killed.items()),
+        ("callbacks in both domains", report.callbacks),
+        ("publications written", counts.written),
+        ("pings acknowledged", counts.acknowledged),
+        ("pings without an answer", counts.unanswered),
+        ("pings refused", counts.refused),
+        ("deliveries", counts.delivered),
+        ("deliveries in the other domain", counts.crossed),
+        ("duplicates", counts.duplicates),
+        (f"most duplicates after one kill (bound {report.chunk})", report.most_duplicates_after_a_kill),
+        ("all arrived after", f"{report.settled_after:.1f} s"),
+        ("lost", report.lost),
+        ("wrong", sum(number for kind, number in report.problems.items() if kind != "lost")),
+    ]
+    for name, value in rows:
+        table.add_row(name, value if isinstance(value, str) else f"{value:,}")
+    console = Console()
+    console.print(table)
+    for kind, number in report.problems.items():
+        console.print(f"FAILED {kind}: {number}", markup=False, highlight=False)
+    for example in report.examples:
+        console.print(f"  {example}", markup=False, highlight=False)
+    console.print(
+        "nothing acknowledged was lost" if report.passed else "the gateways broke their word", highlight=False
+    )
 
 
 def as_document(report: Report) -> dict[str, object]:

@@ -6,6 +6,7 @@ from typing import cast
 from perf.bench.family import Benchmark
 
 BENCHMARKS: dict[str, str] = {
+    "crossing": "from a ping to the callback: a hub alone, and across PSIRP with 1, 3 and 8 hops",
     "fanout": "deliver publications to many callbacks: the hub, bare pycurl, bare aiohttp",
     "forwarding": "forward by filter: in process, raw Ethernet, UDP, beside a bare loop and scapy",
     "hub": "subscribe through verification, start with a million subscriptions, ping to first delivery",

@@ -1,0 +1,68 @@
+"""`psph gateway`: run a gateway."""
+
+import argparse
+import asyncio
+import signal
+from pathlib import Path
+
+import uvloop
+
+from gateway.cli.errors import CommandError
+from gateway.config import ConfigError, load
+from gateway.gateway import Gateway, GatewayConfig
+from psirp_stack.authentication.keys import KeyFileError
+from psirp_stack.graph import GraphError
+from psirp_stack.node.api import NotAttachedError
+from psirp_stack.node.config import NodeConfigError
+from storage import StorageError
+
+EXAMPLES = """
+examples:
+  psph config example > gateway.toml             a complete configuration with comments
+  psph gateway -c gateway.toml
+  PSPH_HUB__LISTEN=0.0.0.0:80 psph gateway -c gateway.toml
+  psph explain TOPIC --socket var/gateway/node.sock      why a topic does not arrive
+
+It is killed without harm: what a publisher or subscriber was told is on disk, and what was missed is asked for.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Run a gateway: a WebSub hub whose publications cross a PSIRP network to the gateways of other domains, and\n"
+        "whose subscribers get what is published there. SIGTERM stops it gracefully."
+    )
+    parser.epilog = EXAMPLES
+    parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="the gateway's configuration")
+
+
+def run(args: argparse.Namespace) -> int:
+    try:
+        uvloop.run(_serve(load(args.config)))
+    except (
+        ConfigError,
+        NodeConfigError,
+        GraphError,
+        KeyFileError,
+        NotAttachedError,
+        StorageError,
+        OSError,
+    ) as error:
+        raise CommandError(str(error)) from error
+    return 0
+
+
+async def _serve(config: GatewayConfig) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    gateway = Gateway(config)
+    try:
+        await gateway.start()
+        where = "" if gateway.hub.url == gateway.hub.local_url else f", listening on {gateway.hub.local_url}"
+        print(f"hub at {gateway.hub.url}{where}", flush=True)
+        print(f"gateway {config.name} is up, its node at {gateway.socket}", flush=True)
+        await stop.wait()
+    finally:
+        await gateway.stop()

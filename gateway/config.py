@@ -1,0 +1,400 @@
+"""A gateway's configuration: one typed TOML file, environment variables over it, checked whole before anything starts.
+
+Every key is in a section. `PSPH_SECTION__KEY` in the environment replaces one (`PSPH_HUB__LISTEN=0.0.0.0:80`); its
+value is written as in TOML, and what is not TOML is taken as text. Paths are relative to the file. Every error names
+the key.
+"""
+
+import ipaddress
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from gateway.control import ControlConfig
+from gateway.gateway import GatewayConfig
+from identifiers import HashName, Naming, NoZoneError, Scheme, TopicError, split_user, zone_of
+from psirp_stack.node.config import MAX_FILE_BYTES, NodeConfigError, NodeFile, read_secret
+from psirp_stack.node.config import check as check_node
+from push_hub.canary import CanaryConfig
+from push_hub.delivery import QueueLimits, Retention
+from push_hub.diagnostics import DiagnosticsConfig
+from push_hub.hub import HubConfig
+from push_hub.intake import IntakeConfig
+from push_hub.limits import Rate
+from push_hub.protocol.leases import LeasePolicy
+from push_hub.protocol.urls import UrlError, normalised
+from push_hub.server import ServerConfig
+from push_hub.sse import StreamConfig
+from push_hub.verifier import VerifierConfig
+
+PREFIX = "PSPH_"
+BETWEEN = "__"
+MAX_SECRET_FILE_BYTES = 64 * 1024
+_AT = re.compile(r"^(?P<what>.*?)(?: - at `\$(?P<place>[^`]*)`)?$", re.DOTALL)
+_UNKNOWN = re.compile(r"^Object contains unknown field `(?P<field>[^`]*)`$")
+_MISSING = re.compile(r"^Object missing required field `(?P<field>[^`]*)`$")
+
+Count = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(gt=0.0)]
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; the text names the file and the key."""
+
+
+class GatewaySection(Struct, frozen=True, forbid_unknown_fields=True):
+    """Who this gateway is."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[0-9A-Za-z._-]+$")] = "gateway"
+    domain: str | None = None
+    """The domain of its people: they are user@domain."""
+    zones: tuple[str, ...] = ()
+    """DNS zones that it answers for when other gateways ask for a topic there."""
+
+
+class StoreSection(Struct, frozen=True, forbid_unknown_fields=True):
+    path: Annotated[str, Meta(min_length=1)] = "var/gateway"
+
+
+class CanarySection(Struct, frozen=True, forbid_unknown_fields=True):
+    enabled: bool = True
+    interval: Seconds = 60.0
+    deadline: Seconds = 30.0
+
+
+class HubSection(Struct, frozen=True, forbid_unknown_fields=True):
+    """The HTTP side."""
+
+    listen: str = "127.0.0.1:8080"
+    public_url: str | None = None
+    allow_private: bool = False
+    topics: tuple[str, ...] = ()
+    only_own_self: bool = False
+    poll: bool = False
+    poll_min: Seconds = 300.0
+    poll_max: Seconds = 86_400.0
+    trusted_proxies: tuple[str, ...] = ()
+    publisher_tokens_file: str | None = None
+    operator_token_file: str | None = None
+    stop_grace: Seconds = 5.0
+    canary: CanarySection = CanarySection()
+
+
+class NamingSection(Struct, frozen=True, forbid_unknown_fields=True):
+    scheme: Scheme = Scheme.FQDN_PATH
+    hash: HashName = HashName.SHA1
+
+
+class NetworkSection(Struct, frozen=True, forbid_unknown_fields=True):
+    attach: Annotated[str, Meta(min_length=1)] | None = None
+    """The socket of a node that runs already. Without it, the gateway runs the node of [node]."""
+
+
+class LimitsSection(Struct, frozen=True, forbid_unknown_fields=True):
+    """What strangers may hold, and how fast they may ask."""
+
+    subscriptions_per_subscriber: Count = 10_000
+    lease_min: Count = LeasePolicy().minimum
+    lease_default: Count = LeasePolicy().default
+    lease_max: Count = LeasePolicy().maximum
+    connections: Count = ServerConfig().max_connections
+    request_bytes: Count = ServerConfig().max_body
+    document_bytes: Count = IntakeConfig().max_body_bytes
+    requests_per_client: Seconds = ServerConfig().per_client.per_second
+    requests_per_client_burst: Seconds = ServerConfig().per_client.burst
+    requests_per_topic: Seconds = ServerConfig().per_topic.per_second
+    requests_per_topic_burst: Seconds = ServerConfig().per_topic.burst
+    pending_checks: Count = VerifierConfig().max_pending
+    waiting_topics: Count = IntakeConfig().max_waiting_topics
+    fetches: Count = IntakeConfig().max_fetches
+    deliveries: Count = QueueLimits().in_flight
+    deliveries_per_host: Count = QueueLimits().per_host
+    delivery_timeout: Seconds = QueueLimits().timeout
+    streams: Count = StreamConfig().max_streams
+    kept_publications: Count = Retention().publications
+    kept_bytes: Count = Retention().bytes
+    kept_age: Seconds = Retention().age
+
+
+class GatewayFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole file."""
+
+    gateway: GatewaySection = GatewaySection()
+    store: StoreSection = StoreSection()
+    hub: HubSection = HubSection()
+    naming: NamingSection = NamingSection()
+    network: NetworkSection = NetworkSection()
+    node: dict[str, object] | None = None
+    """Read by `psirp_stack.node.config`: the same keys as in the file of `psph node`."""
+    limits: LimitsSection = LimitsSection()
+
+
+def load(path: Path, environment: Mapping[str, str] | None = None) -> GatewayConfig:
+    """Read a file, put the environment over it, check everything. Raises `ConfigError`."""
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise ConfigError(f"{path}: larger than {MAX_FILE_BYTES} bytes")
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from None
+    return check(document, path.parent, str(path), os.environ if environment is None else environment)
+
+
+def check(
+    document: dict[str, object],
+    folder: Path,
+    source: str = "configuration",
+    environment: Mapping[str, str] | None = None,
+) -> GatewayConfig:
+    """A document as what a gateway is made of. Raises `ConfigError`."""
+    overridden = _override(document, environment or {})
+    try:
+        file = msgspec.convert(document, GatewayFile)
+        return _Builder(file, folder).build()
+    except msgspec.ValidationError as error:
+        raise ConfigError(_named(source, *_place(str(error)), overridden)) from None
+    except _KeyWrongError as error:
+        raise ConfigError(_named(source, error.key, error.what, overridden)) from None
+
+
+class _KeyWrongError(Exception):
+    def __init__(self, key: str, what: str) -> None:
+        super().__init__(what)
+        self.key = key
+        self.what = what
+
+
+# From the document to what a gateway is made of.
+
+
+class _Builder:
+    def __init__(self, file: GatewayFile, folder: Path) -> None:
+        self._file = file
+        self._folder = folder
+
+    def build(self) -> GatewayConfig:
+        file = self._file
+        data = self._folder / file.store.path
+        node = self._node(data)
+        attach = None if file.network.attach is None else self._folder / file.network.attach
+        if (node is None) == (attach is None):
+            raise _KeyWrongError("network.attach", "expected either this, or a section [node], and not both")
+        return GatewayConfig(
+            data=data,
+            hub=self._hub(data),
+            node=node,
+            attach=attach,
+            naming=Naming(file.naming.scheme, file.naming.hash),
+            control=ControlConfig(
+                max_per_subscriber=file.limits.subscriptions_per_subscriber, max_lease=float(file.limits.lease_max)
+            ),
+            name=file.gateway.name,
+            domain=self._domain(),
+            zones=self._zones(),
+        )
+
+    def _domain(self) -> str | None:
+        domain = self._file.gateway.domain
+        if domain is None:
+            return None
+        try:
+            return split_user(f"someone@{domain}")[1]
+        except TopicError as error:
+            raise _KeyWrongError("gateway.domain", f"{domain[:80]!r} is no domain: {error}") from None
+
+    def _zones(self) -> tuple[str, ...]:
+        zones = []
+        for place, name in enumerate(self._file.gateway.zones):
+            key = f"gateway.zones[{place}]"
+            try:
+                zone = zone_of(split_user(f"someone@{name}")[1]).domain
+            except (NoZoneError, TopicError) as error:
+                raise _KeyWrongError(key, str(error)) from None
+            if zone != name.lower():
+                raise _KeyWrongError(key, f"{name!r} is below the zone {zone!r}: name that")
+            zones.append(zone)
+        return tuple(zones)
+
+    def _hub(self, data: Path) -> HubConfig:
+        hub, limits = self._file.hub, self._file.limits
+        host, port = _address("hub.listen", hub.listen)
+        for key, urls in (("hub.topics", hub.topics), ("hub.public_url", (hub.public_url,) if hub.public_url else ())):
+            for url in urls:
+                try:
+                    normalised(url)
+                except UrlError as error:
+                    raise _KeyWrongError(key, f"{url[:200]!r} {error}") from None
+        for proxy in hub.trusted_proxies:
+            try:
+                ipaddress.ip_address(proxy)
+            except ValueError:
+                raise _KeyWrongError("hub.trusted_proxies", f"expected IP addresses, not {proxy[:80]!r}") from None
+        try:
+            leases = LeasePolicy(limits.lease_min, limits.lease_default, limits.lease_max)
+        except ValueError as error:
+            raise _KeyWrongError("limits.lease_default", str(error)) from None
+        operator = self._secrets("hub.operator_token_file", hub.operator_token_file)
+        return HubConfig(
+            data=data / "hub",
+            host=host,
+            port=port,
+            public_url=hub.public_url,
+            allow_private=hub.allow_private,
+            topics=hub.topics,
+            only_own_self=hub.only_own_self,
+            intake=IntakeConfig(
+                max_waiting_topics=limits.waiting_topics,
+                max_fetches=limits.fetches,
+                max_body_bytes=limits.document_bytes,
+                poll=hub.poll,
+                poll_min=hub.poll_min,
+                poll_max=hub.poll_max,
+            ),
+            server=ServerConfig(
+                max_body=limits.request_bytes,
+                max_connections=limits.connections,
+                per_client=Rate(limits.requests_per_client, limits.requests_per_client_burst),
+                per_topic=Rate(limits.requests_per_topic, limits.requests_per_topic_burst),
+                trusted_proxies=frozenset(hub.trusted_proxies),
+                publisher_tokens=self._secrets("hub.publisher_tokens_file", hub.publisher_tokens_file),
+            ),
+            verifier=VerifierConfig(max_pending=limits.pending_checks, leases=leases),
+            deliveries=QueueLimits(
+                in_flight=limits.deliveries, per_host=limits.deliveries_per_host, timeout=limits.delivery_timeout
+            ),
+            retention=Retention(limits.kept_publications, limits.kept_bytes, limits.kept_age),
+            streams=StreamConfig(max_streams=limits.streams),
+            diagnostics=DiagnosticsConfig(operator_token=operator[0] if operator else None),
+            canary=CanaryConfig(hub.canary.enabled, hub.canary.interval, hub.canary.deadline),
+            stop_grace=hub.stop_grace,
+        )
+
+    def _node(self, data: Path) -> NodeFile | None:
+        """The gateway's own node, with paths that no longer depend on where the file is."""
+        if self._file.node is None:
+            return None
+        try:
+            node = check_node(self._file.node)
+        except NodeConfigError as error:
+            what, key = _place(str(error).removeprefix("configuration: "))[::-1]
+            raise _KeyWrongError(f"node.{key}" if key else "node", what) from None
+        if node.socket is not None:
+            raise _KeyWrongError("node.socket", "a gateway's own node listens beside the store: leave this out")
+        domain, keys = node.domain, node.keys
+        for key, name in (
+            ("node.domain.graph_file", domain.graph_file),
+            ("node.keys.signing", keys.signing),
+            ("node.keys.trusted", keys.trusted),
+        ):
+            if name is not None and not (self._folder / name).exists():
+                raise _KeyWrongError(key, f"{self._folder / name} is not there")
+        if domain.secret_file is not None:
+            try:
+                read_secret(self._folder / domain.secret_file)
+            except NodeConfigError as error:
+                raise _KeyWrongError("node.domain.secret_file", str(error)) from None
+        return msgspec.structs.replace(
+            node,
+            # Without a store of its own, a node that is killed would forget what was acknowledged to publishers.
+            data=str((self._folder / node.data if node.data is not None else data / "node").absolute()),
+            domain=msgspec.structs.replace(
+                domain, secret_file=self._absolute(domain.secret_file), graph_file=self._absolute(domain.graph_file)
+            ),
+            keys=msgspec.structs.replace(
+                keys, signing=self._absolute(keys.signing), trusted=self._absolute(keys.trusted)
+            ),
+        )
+
+    def _absolute(self, name: str | None) -> str | None:
+        return None if name is None else str((self._folder / name).absolute())
+
+    def _secrets(self, key: str, name: str | None) -> tuple[str, ...]:
+        """The lines of a file that nobody else may read."""
+        if name is None:
+            return ()
+        path = self._folder / name
+        try:
+            status = path.stat()
+            if status.st_mode & 0o077:
+                raise _KeyWrongError(key, f"others can read {path}; expected mode 0600 (chmod 600 {path})")
+            if status.st_size > MAX_SECRET_FILE_BYTES:
+                raise _KeyWrongError(key, f"{path} is larger than {MAX_SECRET_FILE_BYTES} bytes")
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except OSError as error:
+            raise _KeyWrongError(key, f"{path} cannot be read ({error.strerror})") from None
+        except UnicodeDecodeError:
+            raise _KeyWrongError(key, f"{path} is not text") from None
+        tokens = tuple(line.strip() for line in lines if line.strip())
+        if not tokens:
+            raise _KeyWrongError(key, f"{path} holds nothing")
+        return tokens
+
+
+def _address(key: str, text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
+        raise _KeyWrongError(key, f"expected ADDRESS:PORT (port 0 for a free one), not {text[:80]!r}")
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        raise _KeyWrongError(key, f"expected an IP address before the port, not {host[:80]!r}") from None
+    return host, int(port)
+
+
+# The environment, and errors that name the key.
+
+
+def _override(document: dict[str, object], environment: Mapping[str, str]) -> dict[str, str]:
+    """Put variables into the document; says which key came from which variable."""
+    overridden: dict[str, str] = {}
+    for variable, text in sorted(environment.items()):
+        if not variable.startswith(PREFIX) or BETWEEN not in variable:
+            continue
+        path = [part.lower() for part in variable.removeprefix(PREFIX).split(BETWEEN)]
+        place: dict[str, object] = document
+        for part in path[:-1]:
+            below = place.setdefault(part, {})
+            if not isinstance(below, dict):
+                raise ConfigError(f"{variable}: `{part}` is no section")
+            place = below
+        place[path[-1]] = _value(text)
+        overridden[".".join(path)] = variable
+    return overridden
+
+
+def _value(text: str) -> object:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (tomllib.TOMLDecodeError, KeyError):
+        return text
+
+
+def _place(message: str) -> tuple[str, str]:
+    """Key and complaint of a message of msgspec's."""
+    found = _AT.match(message)
+    what, key = message, ""
+    if found is not None:
+        what, key = found["what"], (found["place"] or "").removeprefix(".")
+    for pattern, text in ((_UNKNOWN, "there is no such key"), (_MISSING, "this key is missing")):
+        field = pattern.match(what)
+        if field is not None:
+            return f"{key}.{field['field']}".removeprefix("."), text
+    if not key and (found := re.match(r"^(.*?) - at `([^`$]+)`$", what)):  # a message that was cleaned up already
+        what, key = found[1], found[2]
+        return _place(f"{what} - at `$.{key}`")
+    return key, what[:1].lower() + what[1:]
+
+
+def _named(source: str, key: str, what: str, overridden: Mapping[str, str]) -> str:
+    variable = next((name for place, name in overridden.items() if key == place or key.startswith(f"{place}[")), None)
+    where = f"{source}: {key}" if key else source
+    return f"{where}: {what}" + (f" (set by {variable})" if variable is not None else "")

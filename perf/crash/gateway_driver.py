@@ -1,0 +1,191 @@
+"""kill -9 one process of two gateways and the network between them, again and again, while they are at work."""
+
+import asyncio
+import random
+import tempfile
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from perf.bench.family import Ticker
+from perf.crash.gateway_process import Part, Parts, ProcessFailedError
+from perf.crash.gateway_world import Callback, GatewayCounts, GatewaySize, GatewayWorld
+from perf.crash.loopback import Client
+from push_hub.delivery import QueueLimits
+
+PAUSE = 0.25
+"""Between two publications of one topic, on average."""
+LONGEST_LIFE = 1.5
+LONGEST_AWAY = 0.6
+WHILE_STARTING = 0.2
+"""Of the kills hit a process that is not up yet."""
+LONGEST_START = 0.8
+LAST_WORD_PATIENCE = 30.0
+QUIET_PATIENCE = 90.0
+SUBSCRIBE_PATIENCE = 60.0
+STEP = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayReport:
+    seed: int
+    kills: int
+    seconds: float
+    killed: dict[str, int]
+    counts: GatewayCounts
+    callbacks: int
+    chunk: int
+    most_duplicates_after_a_kill: int
+    settled_after: float
+    """Seconds from the end of the publishing until everybody had everything."""
+    lost: int
+    problems: dict[str, int]
+    examples: list[str]
+
+    @property
+    def passed(self) -> bool:
+        return not self.problems
+
+
+class GatewayCrashTest:
+    def __init__(self, kills: int, seed: int, size: GatewaySize, tick: Ticker) -> None:
+        self._kills = kills
+        self._seed = seed
+        self._size = size
+        self._tick = tick
+        self._rng = random.Random(seed)  # noqa: S311 - a test that can be repeated
+        self._killed: Counter[str] = Counter()
+        self._settled_after = 0.0
+
+    async def run(self) -> GatewayReport:
+        started = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="psph-crash-") as folder:
+            parts = Parts(Path(folder))
+            async with GatewayWorld(self._size, parts.hubs) as world:
+                try:
+                    await self._all(parts, world)
+                except ProcessFailedError as error:
+                    world.problem("process failed", str(error))
+                finally:
+                    await parts.end()
+                for part in parts.all.values():
+                    for complaint in part.complaints:
+                        world.problem(f"{part.name} complained", complaint)
+                return self._report(world, time.monotonic() - started)
+
+    async def _all(self, parts: Parts, world: GatewayWorld) -> None:
+        await parts.start()
+        await self._subscribed(world)
+        publishers = [
+            asyncio.create_task(self._publishing(world, topic, parts.hubs[home]))
+            for topic, home in enumerate(world.home)
+        ]
+        try:
+            for _ in range(self._kills):
+                await self._kill_one(parts, world)
+                self._tick(f"{world.counts.crossed} crossed")
+        finally:
+            for publisher in publishers:
+                publisher.cancel()
+            await asyncio.gather(*publishers, return_exceptions=True)
+        await self._last_words(parts, world)
+        await self._quiet(world)
+        await parts.stop()
+
+    async def _subscribed(self, world: GatewayWorld) -> None:
+        """Everybody subscribes, and gets a first document: what follows begins from a state that works."""
+        for callback in world.callbacks.values():
+            await world.subscribe(callback)
+        clients = {domain: Client(url) for domain, url in world.hubs.items()}
+        try:
+            deadline = time.monotonic() + SUBSCRIBE_PATIENCE
+            for topic, home in enumerate(world.home):
+                await world.publish(clients[home], topic)
+            while world.behind():
+                if time.monotonic() > deadline:
+                    raise ProcessFailedError(_say_behind(world, "before the first kill"))
+                await asyncio.sleep(STEP)
+        finally:
+            for client in clients.values():
+                client.close()
+
+    async def _publishing(self, world: GatewayWorld, topic: int, hub: str) -> None:
+        rng = random.Random(f"{self._seed} {topic}")  # noqa: S311 - a test that can be repeated
+        client = Client(hub)
+        try:
+            while True:
+                with suppress(ConnectionError):
+                    await world.publish(client, topic)
+                await asyncio.sleep(rng.random() * 2 * PAUSE)
+        finally:
+            client.close()
+
+    async def _kill_one(self, parts: Parts, world: GatewayWorld) -> None:
+        part = parts.all[self._rng.choice(sorted(parts.all))]
+        await asyncio.sleep(self._rng.random() * LONGEST_LIFE)
+        await self._kill(part, world)
+        if self._rng.random() < WHILE_STARTING:
+            await part.start()
+            await asyncio.sleep(self._rng.random() * LONGEST_START)
+            await self._kill(part, world, counted=False)
+        await asyncio.sleep(self._rng.random() ** 2 * LONGEST_AWAY)
+        await part.start()
+        await part.ready()
+
+    async def _kill(self, part: Part, world: GatewayWorld, *, counted: bool = True) -> None:
+        await part.kill()
+        world.killed()
+        self._killed[part.name if counted else f"{part.name} while starting"] += 1
+
+    async def _last_words(self, parts: Parts, world: GatewayWorld) -> None:
+        """One more publication of each topic: it arrives everywhere only if every subscription still stands."""
+        for topic, home in enumerate(world.home):
+            client = Client(parts.hubs[home])
+            deadline = time.monotonic() + LAST_WORD_PATIENCE
+            try:
+                while True:
+                    with suppress(ConnectionError):
+                        if await world.publish(client, topic):
+                            break
+                    if time.monotonic() > deadline:
+                        raise ProcessFailedError(f"the hub of {home} took no ping for {LAST_WORD_PATIENCE:g} seconds")
+                    await asyncio.sleep(STEP)
+            finally:
+                client.close()
+
+    async def _quiet(self, world: GatewayWorld) -> None:
+        started = time.monotonic()
+        while world.behind() and time.monotonic() < started + QUIET_PATIENCE:  # noqa: ASYNC110 - no event to wait for
+            await asyncio.sleep(STEP)
+        self._settled_after = time.monotonic() - started
+        for callback in world.behind():
+            world.problem("lost", _say(world, callback))
+        if world.most_duplicates > QueueLimits().chunk:
+            world.problem("too many duplicates", f"{world.most_duplicates} after one kill")
+
+    def _report(self, world: GatewayWorld, seconds: float) -> GatewayReport:
+        return GatewayReport(
+            self._seed,
+            sum(self._killed.values()),
+            seconds,
+            dict(sorted(self._killed.items())),
+            world.counts,
+            len(world.callbacks),
+            QueueLimits().chunk,
+            world.most_duplicates,
+            self._settled_after,
+            world.problems["lost"],
+            {kind: number for kind, number in world.problems.items() if number},
+            world.examples,
+        )
+
+
+def _say(world: GatewayWorld, callback: Callback) -> str:
+    return f"{callback.path} has {callback.newest}, was promised {world.promised[callback.topic]}"
+
+
+def _say_behind(world: GatewayWorld, when: str) -> str:
+    behind = world.behind()
+    return f"{len(behind)} subscribers got nothing {when}, for instance {_say(world, behind[0])}"

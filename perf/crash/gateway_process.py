@@ -1,0 +1,173 @@
+"""Two gateways and the network between them, as processes that an operator would run: `psph gateway`, `psph node`.
+
+gate-a ---- f1 ---- gate-b        every link is a pair of UDP ports on loopback; either forwarder may be away and
+    |  \\    |   /    |            there still is a way
+    |     core      |             core is rendezvous and topology manager
+    +------ f2 -----+
+"""
+
+import asyncio
+import json
+import signal
+import socket
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+START_PATIENCE = 60.0
+STOP_PATIENCE = 30.0
+STDERR_KEPT = 4000
+LINKS = (
+    ("gate-a", "f1"),
+    ("gate-a", "f2"),
+    ("gate-b", "f1"),
+    ("gate-b", "f2"),
+    ("core", "f1"),
+    ("core", "f2"),
+)
+GATEWAYS = ("gate-a", "gate-b")
+NODES = ("core", "f1", "f2")
+HELLO = 0.2
+LEASE = 3.0
+
+
+class ProcessFailedError(Exception):
+    """A process did something that nobody asked of it: ended by itself, or did not start or stop."""
+
+
+class Part:
+    """One process that can be killed and started again on the same data."""
+
+    def __init__(self, name: str, command: list[str]) -> None:
+        self.name = name
+        self.complaints: list[str] = []
+        """What it wrote to stderr, in any of its lives."""
+        self._command = command
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "gateway.cli.main",
+            *self._command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+
+    async def ready(self) -> str:
+        """Wait until it says that it is up, and in which words."""
+        process = self._running
+        if process.stdout is None:
+            raise ProcessFailedError(f"{self.name} has no output")
+        try:
+            async with asyncio.timeout(START_PATIENCE):
+                line = await process.stdout.readline()
+        except TimeoutError:
+            raise ProcessFailedError(f"{self.name} was not up within {START_PATIENCE:g} seconds") from None
+        if not line:
+            _, errors = await process.communicate()
+            said = errors.decode(errors="replace")[-STDERR_KEPT:]
+            raise ProcessFailedError(f"{self.name} ended by itself with {process.returncode}: {said}")
+        return line.decode(errors="replace")
+
+    async def kill(self) -> None:
+        """kill -9, and wait for the end."""
+        process = self._running
+        if process.returncode is not None:
+            raise ProcessFailedError(f"{self.name} had ended by itself with {process.returncode}")
+        process.kill()
+        _, errors = await process.communicate()
+        self._note(errors)
+
+    async def stop(self) -> None:
+        """SIGTERM, and a graceful end is expected."""
+        process = self._running
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(STOP_PATIENCE):
+                _, errors = await process.communicate()
+        except TimeoutError:
+            raise ProcessFailedError(f"{self.name} did not stop within {STOP_PATIENCE:g} seconds") from None
+        self._note(errors)
+        if process.returncode != 0:
+            said = errors.decode(errors="replace")[-STDERR_KEPT:]
+            raise ProcessFailedError(f"{self.name} stopped with {process.returncode}: {said}")
+
+    async def end(self) -> None:
+        """Whatever happened, leave no process behind."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            await self._process.communicate()
+
+    def _note(self, errors: bytes) -> None:
+        if errors.strip():
+            self.complaints.append(errors.decode(errors="replace")[-STDERR_KEPT:])
+
+    @property
+    def _running(self) -> asyncio.subprocess.Process:
+        if self._process is None:
+            raise ProcessFailedError(f"{self.name} was not started")
+        return self._process
+
+
+class Parts:
+    """All processes, their configurations written to `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        free = iter(_free_ports(2 * len(LINKS) + len(GATEWAYS)))
+        links: dict[str, list[str]] = {name: [] for name in (*GATEWAYS, *NODES)}
+        for one, other in LINKS:
+            ports = next(free), next(free)
+            for name, (own, peer) in ((one, ports), (other, ports[::-1])):
+                links[name].append(f'{{ udp = "127.0.0.1:{own}", peer = "127.0.0.1:{peer}" }}')
+        self.hubs: dict[str, str] = {}
+        self.all: dict[str, Part] = {}
+        for name in (*NODES, *GATEWAYS):
+            inside = f"links = [{', '.join(links[name])}]\n"
+            times = f"times = {{ hello = {HELLO}, lease = {LEASE} }}\n"
+            file = folder / f"{name}.toml"
+            if name in GATEWAYS:
+                address = f"127.0.0.1:{next(free)}"
+                self.hubs[name] = f"http://{address}/"
+                file.write_text(
+                    f"[gateway]\nname = {json.dumps(name)}\n[store]\npath = {json.dumps(name)}\n"
+                    f'[hub]\nlisten = "{address}"\nallow_private = true\ncanary = {{ enabled = false }}\n'
+                    f"[node]\nname = {json.dumps(name)}\n{inside}{times}"
+                )
+            else:
+                roles = '["rendezvous", "topology"]' if name == "core" else "[]"
+                file.write_text(f'name = "{name}"\nroles = {roles}\ndata = "{name}"\n{inside}{times}')
+            self.all[name] = Part(name, ["gateway" if name in GATEWAYS else "node", "-c", str(file)])
+
+    async def start(self) -> None:
+        for part in self.all.values():
+            await part.start()
+        for part in self.all.values():
+            await part.ready()
+
+    async def stop(self) -> None:
+        for name in (*GATEWAYS, *NODES):
+            await self.all[name].stop()
+
+    async def end(self) -> None:
+        for part in self.all.values():
+            await part.end()
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that nobody has now, for UDP and TCP alike; held all at once so that none comes twice."""
+    with ExitStack() as stack:
+        ports: list[int] = []
+        while len(ports) < count:
+            tcp = stack.enter_context(socket.socket())
+            tcp.bind(("127.0.0.1", 0))
+            udp = stack.enter_context(socket.socket(type=socket.SOCK_DGRAM))
+            try:
+                udp.bind(tcp.getsockname())
+            except OSError:
+                continue
+            ports.append(tcp.getsockname()[1])
+        return ports
