@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gateway.adapters.push import PushAdapter
+from gateway.bootstrapping import MIGRATIONS as BOOTSTRAPPING_TABLES
+from gateway.bootstrapping import Bootstrapping, BootstrappingConfig
 from gateway.control import Control, ControlConfig
 from gateway.events import GatewayEvent
 from gateway.network import PsirpNetwork
@@ -43,6 +45,7 @@ class GatewayConfig:
     """The domain whose people are user@domain here."""
     zones: tuple[str, ...] = ()
     """DNS zones that it answers for."""
+    bootstrapping: BootstrappingConfig = field(default_factory=BootstrappingConfig)
 
 
 class Gateway:
@@ -54,7 +57,9 @@ class Gateway:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.config = config
-        self.hub = Hub(config.hub, observer=observer, clock=clock)
+        self.bootstrapping = Bootstrapping(config.bootstrapping, config.naming, clock, observer)
+        self.hub = Hub(config.hub, validator=self.bootstrapping, observer=observer, clock=clock)
+        self.hub.add_listener(self.bootstrapping)
         self._observer: Callable[[GatewayEvent], None] | None = observer
         self._clock = clock
         self._parts: _Parts | None = None
@@ -87,21 +92,24 @@ class Gateway:
             self.node = await RunningNode.start(config.node, config.data)
             await self.node.listen(self.socket)
         client = await Client.attach(self.socket, application=config.name)
-        database = Database.open(config.data / DATABASE_NAME, MIGRATIONS)
+        database = Database.open(config.data / DATABASE_NAME, [*MIGRATIONS, *BOOTSTRAPPING_TABLES])
         store = ControlStore(database)
         network = PsirpNetwork(client)
         control = Control(store, network, self._clock, config.control, self._observer)
         push = PushAdapter(self.hub, config.naming, control, store, self._observer)
         control.add(push)
         self._parts = _Parts(client, database, store, network, control, push)
+        self.bootstrapping.prepare(self.hub, client, store)
         await self.hub.start()
         await push.start()
         await control.start()
+        await self.bootstrapping.start()
 
     async def stop(self) -> None:
         """Take nothing new, write down what is known, let go of the network last."""
         parts, self._parts = self._parts, None
         if parts is not None:
+            await self.bootstrapping.stop()
             await parts.push.stop()
             await parts.control.stop()
             await self.hub.stop()

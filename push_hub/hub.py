@@ -10,7 +10,7 @@ It runs alone. Somebody who wants more (a gateway) adds a listener, and hands pu
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -58,6 +58,8 @@ class HubConfig:
     port: int = 0
     public_url: str | None = None
     allow_private: bool = False
+    hosts: tuple[tuple[str, str], ...] = ()
+    """(name, address) pairs that the hub's own requests use before the name service, as in /etc/hosts."""
     topics: tuple[str, ...] = ()
     """When given, only topics below these addresses are served."""
     only_own_self: bool = False
@@ -108,6 +110,7 @@ class Hub:
         self._clock = clock
         self._monotonic = monotonic
         self._listeners: list[HubListener] = []
+        self._mounts: list[tuple[str, web.Application]] = []
         self._leaving: set[asyncio.Task[None]] = set()
         self._parts: _Parts | None = None
 
@@ -141,6 +144,26 @@ class Hub:
 
     def add_listener(self, listener: HubListener) -> None:
         self._listeners.append(GuardedListener(listener, self._observer))
+
+    @property
+    def outbound(self) -> OutboundClient:
+        """The guarded client, for whoever makes requests in the hub's name."""
+        return self._running.client
+
+    def mount(self, prefix: str, app: web.Application) -> None:
+        """Serve an application of somebody else below a path, from the next start on."""
+        self._mounts = [(known, other) for known, other in self._mounts if known != prefix] + [(prefix, app)]
+
+    async def ping(self, topics: Sequence[str]) -> None:
+        """As if a publisher had said that these changed. On disk when this returns. Raises `OverloadedError`."""
+        await self._running.intake.ping(topics)
+
+    async def offer(self, topic: str, self_url: str, content: Content) -> None:
+        """Take a state of a topic as if its publisher had brought it; what is new is published, also beyond this hub.
+
+        It is on disk when this returns. Raises `OverloadedError`, and `RequestError` for content that is refused.
+        """
+        await self._running.intake.offer(topic, content, self_url)
 
     async def deliver(self, topic: str, self_url: str, content: Content) -> Publication:
         """Send this state of a topic to its subscribers here. It is on disk when this returns.
@@ -204,7 +227,7 @@ class Hub:
         config = self._config
         subscriptions = Subscriptions(database, history_rows=config.history_rows)
         policy = AddressPolicy(config.allow_private, own=frozenset([canary.address] if canary is not None else ()))
-        client = OutboundClient(ClientConfig(policy=policy, max_under_way=config.max_requests_out))
+        client = OutboundClient(ClientConfig(policy, config.max_requests_out, hosts=config.hosts))
         delivery_config = DeliveryConfig(url, limits=config.deliveries, retention=config.retention)
         delivery = Delivery(
             database, subscriptions, client, delivery_config, self._clock, self._observer, gone=self._gone
@@ -246,6 +269,8 @@ class Hub:
         app.middlewares.append(doorkeeper.note)
         streams.add_routes(app)
         Diagnostics(config.diagnostics, database, subscriptions, delivery, server.gate, self._clock).add_routes(app)
+        for prefix, mounted in self._mounts:
+            app.add_subapp(prefix, mounted)
         runner = web.AppRunner(
             app,
             access_log=None,

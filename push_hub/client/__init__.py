@@ -5,6 +5,7 @@ from push_hub.client.publisher import feed_links, html_links, link_header
 from push_hub.client.requests import (
     ClientError,
     Discovered,
+    NoHubError,
     discover_topic,
     publish,
     publish_everywhere,
@@ -18,6 +19,7 @@ __all__ = [
     "ClientError",
     "Delivery",
     "Discovered",
+    "NoHubError",
     "State",
     "Subscriber",
     "SubscriberConfig",

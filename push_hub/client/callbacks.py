@@ -27,6 +27,8 @@ class Delivery:
     body: bytes
     sources: tuple[str, ...] = ()
     """S13: the topics a 0.3 hub put together in this one delivery; empty when it is about `topic` alone."""
+    page: str = ""
+    """Where the topic was found, when it was looked for."""
 
 
 def signature_fits(header: str | None, secret: bytes, body: bytes) -> bool:
@@ -41,9 +43,20 @@ def signature_fits(header: str | None, secret: bytes, body: bytes) -> bool:
 
 
 def callback_app(
-    wishes: WishStore, receive: Callable[[Delivery], Awaitable[None]], clock: Callable[[], float]
+    wishes: WishStore,
+    receive: Callable[[Delivery], Awaitable[None]],
+    clock: Callable[[], float],
+    changed: Callable[[Wish], None] | None = None,
 ) -> web.Application:
-    """Answers intent checks and takes deliveries. `receive` should be quick: the hub waits for it."""
+    """Answers intent checks and takes deliveries. `receive` should be quick: the hub waits for it.
+
+    `changed` is told of wishes that a hub confirmed, ended or denied.
+    """
+
+    async def save(wish: Wish) -> None:
+        await asyncio.wrap_future(wishes.save(wish))
+        if changed is not None:
+            changed(wish)
 
     def wish_of(request: web.Request) -> Wish:
         wish = wishes.by_token(request.match_info["token"])
@@ -58,7 +71,7 @@ def callback_app(
             after = denied(wish, topic, request.query.get("hub.reason", "no reason given"))
             if after is None:
                 raise web.HTTPNotFound(text="nothing of that kind to deny\n", headers=_SAFE)
-            await asyncio.wrap_future(wishes.save(after))
+            await save(after)
             return web.Response(text="", headers=_SAFE)
         challenge = request.query.get("hub.challenge", "")
         after = verified(
@@ -72,19 +85,20 @@ def callback_app(
         )
         if after is None or _CHALLENGE.fullmatch(challenge) is None:
             raise web.HTTPNotFound(text="nothing of that kind was asked for\n", headers=_SAFE)
-        await asyncio.wrap_future(wishes.save(after))
+        await save(after)
         return web.Response(text=challenge, content_type="text/plain", headers=_SAFE)
 
     async def delivery(request: web.Request) -> web.Response:
         wish = wish_of(request)
         if wish.state in (State.GONE, State.DENIED) or request.match_info["token"] == wish.retired:
             raise web.HTTPGone(text="this subscription has ended\n", headers=_SAFE)
-        body = await request.read()
+        # The bound of the application that this one is mounted in may be another.
+        body = await request.clone(client_max_size=MAX_BODY).read()
         if not takes_deliveries(wish, clock()):
             raise web.HTTPNotFound(text="this subscription is not active\n", headers=_SAFE)
         if wish.secret is None or signature_fits(request.headers.get("X-Hub-Signature"), wish.secret, body):
             content_type = request.headers.get("Content-Type", "")
-            await receive(Delivery(wish.topic, content_type, body, sources_of(content_type, body)))
+            await receive(Delivery(wish.topic, content_type, body, sources_of(content_type, body), wish.page))
         # A bad signature gets the same answer: who guesses secrets learns nothing.
         return web.Response(status=202, headers=_SAFE)
 

@@ -22,6 +22,10 @@ class ClientError(Exception):
         self.status = status
 
 
+class NoHubError(ClientError):
+    """A page that can be read and names no hub."""
+
+
 @dataclass(frozen=True, slots=True)
 class Discovered:
     topic: str
@@ -36,7 +40,7 @@ async def discover_topic(fetch: Fetch, url: str) -> Discovered:
         raise ClientError(f"{url} could not be read: {error.reason}") from error
     links = discover(fetched.headers, fetched.headers.get("Content-Type") or "", fetched.body or b"", fetched.url)
     if not links.hubs:
-        raise ClientError(f"{url} names no hub: neither a Link header nor a link in the document")
+        raise NoHubError(f"{url} names no hub: neither a Link header nor a link in the document")
     return Discovered(links.self_url or fetched.url, links.hubs)
 
 
@@ -49,6 +53,8 @@ async def send_request(
     secret: bytes | None,
     lease: int | None,
     verify_token: str | None = None,
+    *,
+    secret_over_http: bool = False,
 ) -> int:
     """Subscribe or unsubscribe; 307 and 308 of the hub are followed with the same request (S14).
 
@@ -57,7 +63,7 @@ async def send_request(
     """
     fields = [("hub.mode", mode), ("hub.topic", topic), ("hub.callback", callback)]
     if mode == "subscribe":
-        if secret is not None and hub.lower().startswith("https:"):
+        if secret is not None and (secret_over_http or hub.lower().startswith("https:")):
             fields.append(("hub.secret", secret.decode("ascii")))
         if lease is not None:
             fields.append(("hub.lease_seconds", str(lease)))

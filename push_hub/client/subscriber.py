@@ -21,6 +21,8 @@ class SubscriberConfig:
     tick: float = 5.0
     batch: int = 100
     at_once: int = 10
+    secret_over_http: bool = False
+    """S4 sends a secret over https only. In the clear it still keeps out everybody who does not see the request."""
     patience: int = 3
     """After so many requests that were never confirmed, the other hubs of the page are tried."""
 
@@ -53,7 +55,7 @@ class Subscriber:
     async def subscribe_at(self, hub: str, topic: str, page: str = "") -> Wish:
         wish = self._wishes.by_topic(topic, hub)
         if wish is None or wish.state in (State.GONE, State.DENIED, State.LEAVING):
-            wish = new_wish(topic, hub, self._clock(), page)
+            wish = new_wish(topic, hub, self._clock(), page, secret_over_http=self._config.secret_over_http)
         return await self._ask(replace(wish, state=State.ASKED, page=page or wish.page), "subscribe")
 
     async def unsubscribe(self, wish: Wish) -> Wish:
@@ -140,7 +142,15 @@ class Subscriber:
         callback = f"{self._config.callback_base.rstrip('/')}/{wish.next_token or wish.token}"
         try:
             await send_request(
-                self._fetch, wish.hub, mode, wish.topic, callback, wish.secret, self._config.lease, wish.verify_token
+                self._fetch,
+                wish.hub,
+                mode,
+                wish.topic,
+                callback,
+                wish.secret,
+                self._config.lease,
+                wish.verify_token,
+                secret_over_http=self._config.secret_over_http,
             )
         except ClientError as error:
             current = self._wishes.by_token(wish.token) or wish

@@ -46,6 +46,7 @@ MIGRATIONS = [
             "CREATE INDEX wishes_by_retired ON wishes (retired) WHERE retired IS NOT NULL",
         ],
     ),
+    Migration("push_hub.client", 3, ["CREATE INDEX wishes_by_page ON wishes (page)"]),
 ]
 
 RENEW_AT_FRACTION = 0.8
@@ -93,9 +94,10 @@ def new_token() -> str:
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
-def new_wish(topic: str, hub: str, now: float, page: str = "") -> Wish:
-    """S3, S4: callback and secret are random and its own; the secret only travels over https."""
-    secret = secrets.token_hex(SECRET_BYTES).encode() if hub.lower().startswith("https:") else None
+def new_wish(topic: str, hub: str, now: float, page: str = "", *, secret_over_http: bool = False) -> Wish:
+    """S3, S4: callback and secret are random and its own; the secret only travels over https, unless told."""
+    safe = secret_over_http or hub.lower().startswith("https:")
+    secret = secrets.token_hex(SECRET_BYTES).encode() if safe else None
     return Wish(new_token(), topic, hub, secret, State.ASKED, renew_at=now + ASK_AGAIN_BASE, page=page)
 
 
@@ -198,6 +200,14 @@ class WishStore:
 
     def by_topic(self, topic: str, hub: str) -> Wish | None:
         return self._one("SELECT * FROM wishes WHERE topic = ? AND hub = ?", (topic, hub))
+
+    def by_page(self, page: str) -> list[Wish]:
+        """Wishes that were found at a page and are not over."""
+        rows = self._database.read(
+            "SELECT * FROM wishes WHERE page = ? AND state IN ('asked', 'active')",
+            (page,),
+        )
+        return [_wish(row) for row in rows]
 
     def due(self, now: float, limit: int) -> list[Wish]:
         rows = self._database.read(

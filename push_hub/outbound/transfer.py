@@ -86,6 +86,8 @@ class Transfer:
         if authorities is not None:
             option(pycurl.CAINFO, authorities)
         option(pycurl.USERAGENT, self.setup.config.user_agent)
+        if self.setup.config.hosts:
+            option(pycurl.CONNECT_TO, [f"{name}::{address}:" for name, address in self.setup.config.hosts])
         option(pycurl.OPENSOCKETFUNCTION, self._open_socket)
         option(pycurl.SOCKOPTFUNCTION, self.setup.watch)
         option(pycurl.WRITEFUNCTION, self.on_body)

@@ -56,6 +56,8 @@ class ClientConfig:
     kept_connections: int = 1024
     ca_file: str | None = None
     user_agent: str = USER_AGENT
+    hosts: tuple[tuple[str, str], ...] = ()
+    """(name, address) pairs that go before the name service; the address policy judges them like any other."""
 
 
 @dataclass(slots=True)

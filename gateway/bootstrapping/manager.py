@@ -1,0 +1,258 @@
+"""The manager of zones: says that it is, hears what other gateways want of them, and answers."""
+
+import asyncio
+import contextlib
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+
+from gateway.bootstrapping.background import Background
+from gateway.bootstrapping.config import BootstrappingConfig
+from gateway.bootstrapping.events import (
+    BootstrappingEvent,
+    RequestsHeard,
+    SignallingFailed,
+    TopicDecided,
+    TopicReleased,
+    ZoneAnnounced,
+)
+from gateway.bootstrapping.manager_desk import DeskLimits, ManagerDesk, Outcome, Requester, Verdict
+from gateway.bootstrapping.messages import (
+    Announcement,
+    MessageError,
+    Requests,
+    announcement_item,
+    answers_item,
+    decode,
+    encode,
+    requests_item,
+    scope_of,
+)
+from gateway.bootstrapping.outbox import Outbox
+from gateway.bootstrapping.store import BootstrappingStore
+from gateway.bootstrapping.upstream import Upstreams
+from identifiers import Identifier, ItemId, Naming, Zone
+from psirp_stack.node.api import Client, NotAttachedError, PsirpError, Subscription
+from psirp_stack.node.attachment import Publication, ScopeChanged
+from storage import StorageError
+
+MAX_OTHERS = 10_000
+"""Items below a signalling scope that are known to be no requester's."""
+FIRST_WAIT = 0.2
+LONGEST_WAIT = 10.0
+
+
+class Manager:
+    def __init__(
+        self,
+        name: str,
+        zones: dict[str, Zone],
+        naming: Naming,
+        client: Client,
+        store: BootstrappingStore,
+        upstreams: Upstreams,
+        config: BootstrappingConfig,
+        clock: Callable[[], float],
+        observer: Callable[[BootstrappingEvent], None] | None = None,
+    ) -> None:
+        self._name = name
+        self._zones = zones
+        self._naming = naming
+        self._client = client
+        self._store = store
+        self._upstreams = upstreams
+        self._config = config
+        self._clock = clock
+        self._observer = observer
+        limits = DeskLimits(config.max_lease, config.max_requesters, config.max_topics_per_requester, config.max_topics)
+        self.desk = ManagerDesk(name, naming, zones, limits)
+        self._scopes = {scope_of(naming, zone) for zone in zones.values()}
+        self._announcements = {announcement_item(naming, zone) for zone in zones.values()}
+        self._channels: dict[ItemId, Subscription | None] = {}
+        self._requesters: dict[ItemId, Requester] = {}
+        self._gone: set[ItemId] = set()
+        self._answered: set[ItemId] = set()
+        self._others: OrderedDict[ItemId, None] = OrderedDict()
+        self._outbox: Outbox[Requester] = Outbox(self._answer, lambda key, why: self._failed(key[0], why))
+        self._background = Background()
+
+    async def start(self) -> None:
+        if not self._zones:
+            return
+        # Before anything is heard: our own answers must not look like somebody's requests.
+        held = self._store.held()
+        for one in held:
+            if one.zone in self._zones:
+                self._answered.add(answers_item(self._naming, self._zones[one.zone], one.requester))
+        await self._apply(self.desk.restore(held, self._upstreams.verdicts()))
+        self._background.run(self._outbox.run())
+        self._background.run(self._end_leases())
+        for zone in self._zones.values():
+            self._background.run(self._announce(zone))
+        for scope in self._scopes:
+            self._background.run(self._listen(scope))
+
+    async def stop(self) -> None:
+        await self._background.stop()
+
+    def decided(self, topic: str, verdict: Verdict) -> None:
+        self._tell(TopicDecided(topic, verdict.accepted, verdict.reason))
+        for key in self.desk.decide(topic, verdict):
+            self._outbox.put(key)
+
+    # Being known.
+
+    async def _announce(self, zone: Zone) -> None:
+        item = announcement_item(self._naming, zone)
+        content = encode(Announcement(zone.domain, self._name, self._naming.announcement))
+        wait = FIRST_WAIT
+        while True:
+            try:
+                await self._client.publish(item.sid, item.rid, content)
+            except (PsirpError, NotAttachedError) as error:
+                self._failed(zone.domain, str(error))
+                await asyncio.sleep(wait)
+                wait = min(2 * wait, LONGEST_WAIT)
+                continue
+            self._tell(ZoneAnnounced(zone.domain))
+            return
+
+    async def _listen(self, scope: Identifier) -> None:
+        wait = FIRST_WAIT
+        while True:
+            try:
+                await self._client.subscribe_scope(scope, self._below)
+            except (PsirpError, NotAttachedError) as error:
+                self._failed(str(scope), str(error))
+                await asyncio.sleep(wait)
+                wait = min(2 * wait, LONGEST_WAIT)
+                continue
+            return
+
+    # Hearing.
+
+    def _below(self, change: ScopeChanged) -> None:
+        """Something is published below a zone's scope, or no longer."""
+        item = ItemId(Identifier(change.parent), Identifier(change.child))
+        if change.is_scope or item in self._announcements or item in self._answered:
+            return
+        if not change.published:
+            self._others.pop(item, None)
+            self._gone.add(item)
+            self._let_go(item)
+            return
+        self._gone.discard(item)
+        if item in self._channels or item in self._others:
+            return
+        if len(self._channels) >= 2 * self._config.max_requesters:
+            self._failed(str(change.parent), "more is published below the scope than there may be requesters")
+            return
+        self._channels[item] = None
+        self._background.run(self._follow(item))
+
+    async def _follow(self, item: ItemId) -> None:
+        wait = FIRST_WAIT
+        while item in self._channels:
+            try:
+                self._channels[item] = await self._client.subscribe(item.sid, item.rid, partial(self._heard, item))
+            except (PsirpError, NotAttachedError) as error:
+                self._failed(str(item.sid), str(error))
+                await asyncio.sleep(wait)
+                wait = min(2 * wait, LONGEST_WAIT)
+                continue
+            return
+
+    async def _heard(self, item: ItemId, publication: Publication) -> None:
+        try:
+            message = decode(publication.content)
+        except MessageError as error:
+            self._failed(str(item.sid), f"something that is no message: {error}")
+            self._background.run(self._leave(item))
+            return
+        zone = self._zones.get(message.zone)
+        if (
+            not isinstance(message, Requests)
+            or zone is None
+            or requests_item(self._naming, zone, message.requester) != item
+        ):
+            # Another manager's answers, a zone of the same label, somebody who says to be somebody else.
+            self._background.run(self._leave(item))
+            return
+        self._requesters[item] = (message.zone, message.requester)
+        self._answered.add(answers_item(self._naming, zone, message.requester))
+        outcome = self.desk.hear(message, self._clock())
+        self._tell(RequestsHeard(message.zone, message.requester, len(message.requests)))
+        await self._apply(outcome)
+
+    async def _leave(self, item: ItemId) -> None:
+        self._others[item] = None
+        if len(self._others) > MAX_OTHERS:
+            self._others.popitem(last=False)
+        await self._unfollow(item)
+
+    async def _unfollow(self, item: ItemId) -> None:
+        subscription = self._channels.pop(item, None)
+        if subscription is not None:
+            with contextlib.suppress(PsirpError, NotAttachedError):
+                await self._client.unsubscribe(subscription)
+
+    def _let_go(self, item: ItemId) -> None:
+        """Forget a requester whose channel is gone, once nothing is held for it."""
+        key = self._requesters.get(item)
+        if key is None:
+            self._gone.discard(item)
+            self._background.run(self._unfollow(item))
+        elif self.desk.gone(*key):
+            self._gone.discard(item)
+            del self._requesters[item]
+            self._background.run(self._forget(item, key))
+
+    async def _forget(self, item: ItemId, key: Requester) -> None:
+        await self._unfollow(item)
+        answers = answers_item(self._naming, self._zones[key[0]], key[1])
+        self._outbox.forget(key)
+        with contextlib.suppress(PsirpError, NotAttachedError):
+            await self._client.unpublish(answers.sid, answers.rid)
+
+    # Acting and answering.
+
+    async def _apply(self, outcome: Outcome) -> None:
+        if outcome.put or outcome.dropped:
+            work = partial(BootstrappingStore.change, outcome.put, outcome.dropped)
+            try:
+                await asyncio.wrap_future(self._store.database.write(work))
+            except StorageError as error:  # acted on all the same; the next renewal writes it
+                self._failed("", str(error))
+        for topic in outcome.consider:
+            self._upstreams.consider(topic)
+        for topic in outcome.ended:
+            self._tell(TopicReleased(topic))
+            self._upstreams.end(topic)
+        for key in outcome.answer:
+            self._outbox.put(key)
+
+    async def _answer(self, key: Requester) -> None:
+        item = answers_item(self._naming, self._zones[key[0]], key[1])
+        self._answered.add(item)
+        await self._client.publish(item.sid, item.rid, encode(self.desk.answers(key)))
+
+    async def _end_leases(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.tick)
+            outcome = self.desk.expire(self._clock())
+            if outcome.dropped:
+                for zone, requester in outcome.answer:
+                    item = requests_item(self._naming, self._zones[zone], requester)
+                    if item not in self._channels:  # it was never seen again after a restart
+                        self._requesters[item] = (zone, requester)
+                        self._gone.add(item)
+                await self._apply(outcome)
+                for item in list(self._gone):
+                    self._let_go(item)
+
+    def _failed(self, zone: str, reason: str) -> None:
+        self._tell(SignallingFailed(zone, reason))
+
+    def _tell(self, event: BootstrappingEvent) -> None:
+        if self._observer is not None:
+            self._observer(event)

@@ -1,0 +1,243 @@
+"""Where the topics of a managed zone come from: each one's own hub, found and subscribed to by WebSub.
+
+What that hub pushes here, signed, is given to our own hub as a publication of the topic, and so crosses into the
+network like everything that is published here. A topic whose hub is ours needs no more than a first look at it.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from functools import partial
+
+from gateway.bootstrapping.background import Background
+from gateway.bootstrapping.config import BootstrappingConfig
+from gateway.bootstrapping.events import BootstrappingEvent, UpstreamDelivered
+from gateway.bootstrapping.manager_desk import Verdict
+from gateway.bootstrapping.store import BootstrappingStore, Kind, Upstream
+from push_hub.client import (
+    ClientError,
+    Delivery,
+    NoHubError,
+    State,
+    Subscriber,
+    SubscriberConfig,
+    Wish,
+    WishStore,
+    callback_app,
+    discover_topic,
+)
+from push_hub.hub import Hub
+from push_hub.model import Content
+from push_hub.ports import OverloadedError
+from push_hub.protocol.urls import UrlError, normalised
+from storage import StorageError
+
+CALLBACK_PATH = "/upstream/"
+FIRST_WAIT = 1.0
+LONGEST_WAIT = 60.0
+
+
+class Upstreams:
+    def __init__(
+        self,
+        hub: Hub,
+        store: BootstrappingStore,
+        config: BootstrappingConfig,
+        clock: Callable[[], float],
+        wanted: Callable[[str], bool],
+        decided: Callable[[str, Verdict], None],
+        observer: Callable[[BootstrappingEvent], None] | None = None,
+    ) -> None:
+        self._hub = hub
+        self._store = store
+        self._config = config
+        self._clock = clock
+        self._wanted = wanted
+        self._decided = decided
+        self._observer = observer
+        self._wishes = WishStore(store.database)
+        self._subscriber: Subscriber | None = None
+        self._news: dict[tuple[str, str], asyncio.Event] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._gate = asyncio.Semaphore(config.upstream_at_once)
+        self._background = Background()
+        hub.mount(CALLBACK_PATH, callback_app(self._wishes, self._receive, clock, self._changed))
+
+    async def start(self) -> None:
+        self._subscriber = Subscriber(
+            self._wishes,
+            self._hub.outbound,
+            SubscriberConfig(
+                self._hub.url.rstrip("/") + CALLBACK_PATH,
+                lease=self._config.upstream_lease,
+                tick=self._config.tick,
+                secret_over_http=self._config.secret_over_http,
+            ),
+            self._clock,
+        )
+        await self._subscriber.start()
+        if self._config.poll:
+            self._background.run(self._poll())
+
+    async def stop(self) -> None:
+        await self._background.stop()
+        if self._subscriber is not None:
+            await self._subscriber.stop()
+
+    def verdicts(self) -> dict[str, Verdict]:
+        """What was decided before, for those that need no second look after a restart."""
+        return {one.topic: Verdict(one.accepted, one.reason) for one in self._store.upstreams() if one.accepted}
+
+    def consider(self, topic: str) -> None:
+        """Find out where the topic comes from, and see to it that it comes. The verdict goes to `decided`."""
+        self._background.run(self._consider(topic))
+
+    def end(self, topic: str) -> None:
+        self._background.run(self._end(topic))
+
+    # Deciding.
+
+    async def _consider(self, topic: str) -> None:
+        async with self._gate, self._turn(topic):
+            if not self._wanted(topic):
+                return
+            try:
+                upstream = await self._find(topic)
+                await self._keep(upstream)
+            except StorageError as error:
+                upstream = _denied(topic, f"it could not be written down: {error}")
+        self._decided(topic, Verdict(upstream.accepted, upstream.reason))
+
+    async def _find(self, topic: str) -> Upstream:
+        try:
+            found = await discover_topic(self._hub.outbound, topic)
+        except NoHubError as error:
+            if not self._config.poll:
+                return _denied(topic, str(error))
+            await self._first_look(topic)
+            return Upstream(topic, Kind.POLLED, topic, True, "it names no hub and is looked at from time to time")
+        except ClientError as error:
+            return _denied(topic, str(error))
+        if self.is_ours(found.hubs):
+            await self._first_look(topic)
+            return Upstream(topic, Kind.OWN, topic, True, "its hub is ours")
+        failures: list[str] = []
+        for hub in found.hubs:
+            failure = await self._subscribe(hub, found.topic, topic)
+            if failure is None:
+                await self._first_look(topic)
+                return Upstream(topic, Kind.HUB, found.topic, True, f"subscribed at {hub}")
+            failures.append(failure)
+        return _denied(topic, "; ".join(failures))
+
+    def is_ours(self, hubs: tuple[str, ...]) -> bool:
+        """Whether one of these addresses is our own hub's."""
+        try:
+            own = normalised(self._hub.url).rstrip("/")
+        except UrlError:
+            own = self._hub.url.rstrip("/")
+        return any(hub.rstrip("/") == own for hub in hubs)
+
+    async def _subscribe(self, hub: str, upstream: str, topic: str) -> str | None:
+        """None when the hub took it, otherwise why not. A hub that is slow to confirm counts as one that took it."""
+        if self._subscriber is None:
+            return "the gateway is stopping"
+        news = self._news[upstream, hub] = asyncio.Event()
+        try:
+            wish = await self._subscriber.subscribe_at(hub, upstream, topic)
+            if wish.state is State.ASKED:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._config.upstream_confirm):
+                        await news.wait()
+            now = self._wishes.by_topic(upstream, hub)
+            return f"{hub} {now.reason}" if now is not None and now.state is State.DENIED else None
+        except ClientError as error:
+            failed = self._wishes.by_topic(upstream, hub)
+            if failed is not None and failed.lease_until <= self._clock():
+                gone = replace(failed, state=State.GONE, reason=str(error)[:200])
+                await asyncio.wrap_future(self._wishes.save(gone))
+            return str(error)
+        finally:
+            if self._news.get((upstream, hub)) is news:
+                del self._news[upstream, hub]
+
+    async def _first_look(self, topic: str) -> None:
+        """So that there is a current version for whoever subscribes now."""
+        wait = FIRST_WAIT
+        while True:
+            try:
+                await self._hub.ping([topic])
+            except (OverloadedError, StorageError):
+                await asyncio.sleep(wait)
+                wait = min(2 * wait, LONGEST_WAIT)
+                continue
+            return
+
+    async def _end(self, topic: str) -> None:
+        async with self._turn(topic):
+            if self._wanted(topic):
+                return
+            work = partial(BootstrappingStore.drop_upstream, topic)
+            await asyncio.wrap_future(self._store.database.write(work))
+            for wish in self._wishes.by_page(topic):
+                heirs = self._store.fed_by(wish.topic)
+                if self._subscriber is None:
+                    return
+                # What the hub does not hear now it is told again, until its lease ends.
+                with contextlib.suppress(ClientError):
+                    if heirs:
+                        await self._subscriber.subscribe_at(wish.hub, wish.topic, heirs[0].topic)
+                    else:
+                        await self._subscriber.unsubscribe(wish)
+
+    async def _keep(self, upstream: Upstream) -> None:
+        work = partial(BootstrappingStore.put_upstream, upstream)
+        await asyncio.wrap_future(self._store.database.write(work))
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, topic: str) -> AsyncIterator[None]:
+        lock = self._locks.setdefault(topic, asyncio.Lock())
+        async with lock:
+            yield
+        if not lock.locked():
+            self._locks.pop(topic, None)
+
+    # What upstream hubs say.
+
+    def _changed(self, wish: Wish) -> None:
+        news = self._news.get((wish.topic, wish.hub))
+        if news is not None:
+            news.set()
+        elif wish.state is State.DENIED:
+            for fed in self._store.fed_by(wish.topic):
+                self._background.run(self._revoke(fed, f"{wish.hub} {wish.reason}"))
+
+    async def _revoke(self, fed: Upstream, reason: str) -> None:
+        async with self._turn(fed.topic):
+            await self._keep(_denied(fed.topic, reason))
+        self._decided(fed.topic, Verdict(False, reason))
+
+    async def _receive(self, delivery: Delivery) -> None:
+        topics = {fed.topic for fed in self._store.fed_by(delivery.topic)}
+        if delivery.page and self._wanted(delivery.page):
+            topics.add(delivery.page)
+        for topic in sorted(topics):
+            await self._hub.offer(topic, topic, Content(delivery.content_type, delivery.body))
+            self._tell(UpstreamDelivered(topic, len(delivery.body)))
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.poll_every)
+            topics = self._store.polled()
+            if topics:
+                with contextlib.suppress(OverloadedError, StorageError):  # they are looked at the next time
+                    await self._hub.ping(topics)
+
+    def _tell(self, event: BootstrappingEvent) -> None:
+        if self._observer is not None:
+            self._observer(event)
+
+
+def _denied(topic: str, reason: str) -> Upstream:
+    return Upstream(topic, Kind.NONE, topic, False, reason)
