@@ -11,11 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gateway.adapters.chat import ChatAdapter
+from gateway.adapters.chat_store import MIGRATIONS as CHAT_TABLES
+from gateway.adapters.chat_store import ChatStore
 from gateway.adapters.push import PushAdapter
+from gateway.adapters.stream import StreamAdapter
 from gateway.control import Control, ControlConfig
-from gateway.events import GatewayEvent
 from gateway.network import PsirpNetwork
 from gateway.store import MIGRATIONS, ControlStore
+from gateway.web.server import WebConfig, WebServer
 from identifiers import DEFAULT_NAMING, Naming
 from psirp_stack.node.api import Client
 from psirp_stack.node.config import NodeFile
@@ -37,6 +41,8 @@ class GatewayConfig:
     attach: Path | None = None
     naming: Naming = DEFAULT_NAMING
     control: ControlConfig = field(default_factory=ControlConfig)
+    web: WebConfig | None = None
+    """The port for people and scripts: chat page and REST facade. None: there is none."""
 
 
 class Gateway:
@@ -49,7 +55,7 @@ class Gateway:
     ) -> None:
         self.config = config
         self.hub = Hub(config.hub, observer=observer, clock=clock)
-        self._observer: Callable[[GatewayEvent], None] | None = observer
+        self._observer = observer
         self._clock = clock
         self._parts: _Parts | None = None
         self.node: RunningNode | None = None
@@ -66,6 +72,10 @@ class Gateway:
     def push(self) -> PushAdapter:
         return self._running.push
 
+    @property
+    def web(self) -> WebServer | None:
+        return self._running.web
+
     async def start(self) -> None:
         """Start from the network upwards, so that nothing arrives before somebody can take it."""
         config = self.config
@@ -78,21 +88,36 @@ class Gateway:
             socket = config.data / SOCKET_NAME
             await self.node.listen(socket)
         client = await Client.attach(socket, application="gateway")
-        database = Database.open(config.data / DATABASE_NAME, MIGRATIONS)
+        database = Database.open(config.data / DATABASE_NAME, [*MIGRATIONS, *CHAT_TABLES])
         store = ControlStore(database)
-        network = PsirpNetwork(client)
+        network = PsirpNetwork(client, socket)
         control = Control(store, network, self._clock, config.control, self._observer)
         push = PushAdapter(self.hub, config.naming, control, store, self._observer)
         control.add(push)
-        self._parts = _Parts(client, database, store, network, control, push)
+        web = None if config.web is None else self._web_server(config.web, control, store)
+        self._parts = _Parts(client, database, store, network, control, push, web)
         await self.hub.start()
         await push.start()
+        if web is not None:
+            await web.start()
         await control.start()
+
+    def _web_server(self, config: WebConfig, control: Control, store: ControlStore) -> WebServer:
+        naming = self.config.naming
+        streams = StreamAdapter(config.streams, naming, control, store)
+        control.add(streams, hears_own=True)
+        chat = None
+        if config.chat is not None:
+            chat = ChatAdapter(config.chat, naming, control, ChatStore(store.database), self._clock, self._observer)
+            control.add(chat, hears_own=True)
+        return WebServer(config, streams, chat, self._observer)
 
     async def stop(self) -> None:
         """Take nothing new, write down what is known, let go of the network last."""
         parts, self._parts = self._parts, None
         if parts is not None:
+            if parts.web is not None:
+                await parts.web.stop()
             await parts.push.stop()
             await parts.control.stop()
             await self.hub.stop()
@@ -117,3 +142,4 @@ class _Parts:
     network: PsirpNetwork
     control: Control
     push: PushAdapter
+    web: WebServer | None
