@@ -79,16 +79,21 @@ class Control:
         self._clock = clock
         self._observer = observer
         self._adapters: dict[str, Adapter] = {}
+        self._hear_own: set[str] = set()
         self._wanted: set[ItemId] = set()
         self._turns: dict[ItemId, _Turns] = {}
         self._own: OrderedDict[Identifier, str] = OrderedDict()
         self._exported: set[ItemId] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def add(self, adapter: Adapter) -> None:
+    def add(self, adapter: Adapter, *, hears_own: bool = False) -> None:
+        """With `hears_own`, publications of the adapter itself come back to its subscribers here; others, like the
+        hub, have served them already."""
         if adapter.name in self._adapters:
             raise ValueError(f"there is an adapter {adapter.name!r} already")
         self._adapters[adapter.name] = adapter
+        if hears_own:
+            self._hear_own.add(adapter.name)
 
     async def start(self) -> None:
         """Ask the network for everything that somebody wants, and be a publisher again of what was published."""
@@ -110,11 +115,13 @@ class Control:
         what: str,
         where: str = "",
         lease: float | None = None,
+        since: Identifier | None = None,
         *,
         limited: bool = True,
     ) -> Subscription:
         """Want a name, until the lease ends (None: until it is withdrawn). It is on disk when this returns.
 
+        `since` counts for who is the first to want the item; others look with `recent` for what they missed.
         Not `limited`: an adapter that stands for many and counts what each of them holds by itself.
         """
         item = adapter.item_of(what)
@@ -127,7 +134,7 @@ class Control:
         until = FOREVER if lease is None else self._clock() + min(max(lease, 0.0), self.config.max_lease)
         subscription = Subscription(adapter.name, who, what, where, item, until)
         await asyncio.wrap_future(self._store.database.write(partial(ControlStore.put, subscription)))
-        await self._follow(item)
+        await self._follow(item, since)
         return subscription
 
     async def unsubscribe(self, adapter: Adapter, who: str, what: str) -> bool:
@@ -158,9 +165,17 @@ class Control:
     def subscriptions(self, item: ItemId) -> list[Subscription]:
         return self._store.live(item, self._clock())
 
+    def follows(self, item: ItemId) -> bool:
+        """Whether somebody here has the item from the network already."""
+        return item in self._wanted
+
+    async def recent(self, item: ItemId, since: Identifier | None) -> list[Crossing]:
+        """Versions of a followed item that are at hand: those after `since`, or the current one."""
+        return await self._network.recent(item, since)
+
     # Following what is wanted.
 
-    async def _follow(self, item: ItemId) -> None:
+    async def _follow(self, item: ItemId, since: Identifier | None = None) -> None:
         """Be subscribed in the network exactly when somebody here wants the item."""
         turns = self._turns.setdefault(item, _Turns())
         async with turns.taken(), contextlib.AsyncExitStack() as stack:
@@ -172,18 +187,20 @@ class Control:
                 if left is not None:
                     await self._hand_out(item, left)
                 try:
-                    await self._network.subscribe(item, partial(self._arrived, item), self._store.taken(item))
+                    since = self._store.taken(item) or since
+                    await self._network.subscribe(item, partial(self._arrived, item), since)
                 except NetworkError:
                     # The subscription stands; the sweep asks the network again.
                     self._wanted.discard(item)
                     return
                 self._tell(ItemSubscribed(item, True))
-            elif not wanted and item in self._wanted:
-                self._wanted.discard(item)
-                with contextlib.suppress(NetworkError):
-                    await self._network.unsubscribe(item)
+            elif not wanted:
+                if item in self._wanted:
+                    self._wanted.discard(item)
+                    with contextlib.suppress(NetworkError):
+                        await self._network.unsubscribe(item)
+                    self._tell(ItemSubscribed(item, False))
                 await asyncio.wrap_future(self._store.database.write(partial(ControlStore.forget_taken, item)))
-                self._tell(ItemSubscribed(item, False))
 
     def _end_turn(self, item: ItemId, turns: "_Turns") -> None:
         if turns.waiting == 1:
@@ -207,7 +224,7 @@ class Control:
             by_adapter.setdefault(subscription.adapter, []).append(subscription)
         for name, subscriptions in by_adapter.items():
             adapter = self._adapters.get(name)
-            if adapter is not None and name != origin:
+            if adapter is not None and (name != origin or name in self._hear_own):
                 await self._deliver(adapter, crossing, subscriptions)
         if crossing.version is not None:
             # Not waited for: who is handed the same version again recognises it.

@@ -11,13 +11,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gateway.adapters.chat import ChatAdapter
+from gateway.adapters.chat_store import MIGRATIONS as CHAT_TABLES
+from gateway.adapters.chat_store import ChatStore
 from gateway.adapters.push import PushAdapter
+from gateway.adapters.stream import StreamAdapter
 from gateway.bootstrapping import MIGRATIONS as BOOTSTRAPPING_TABLES
 from gateway.bootstrapping import Bootstrapping, BootstrappingConfig
 from gateway.control import Control, ControlConfig
-from gateway.events import GatewayEvent
 from gateway.network import PsirpNetwork
 from gateway.store import MIGRATIONS, ControlStore
+from gateway.web.server import WebConfig, WebServer
 from identifiers import DEFAULT_NAMING, Naming
 from psirp_stack.node.api import Client
 from psirp_stack.node.config import NodeFile
@@ -46,6 +50,8 @@ class GatewayConfig:
     zones: tuple[str, ...] = ()
     """DNS zones that it answers for."""
     bootstrapping: BootstrappingConfig = field(default_factory=BootstrappingConfig)
+    web: WebConfig | None = None
+    """The port for people and scripts: chat page and REST facade. None: there is none."""
 
 
 class Gateway:
@@ -60,7 +66,7 @@ class Gateway:
         self.bootstrapping = Bootstrapping(config.bootstrapping, config.naming, clock, observer)
         self.hub = Hub(config.hub, validator=self.bootstrapping, observer=observer, clock=clock)
         self.hub.add_listener(self.bootstrapping)
-        self._observer: Callable[[GatewayEvent], None] | None = observer
+        self._observer = observer
         self._clock = clock
         self._parts: _Parts | None = None
         self.node: RunningNode | None = None
@@ -82,6 +88,10 @@ class Gateway:
         """Where its node listens: for `psph explain`, and other applications."""
         return self.config.attach or self.config.data / SOCKET_NAME
 
+    @property
+    def web(self) -> WebServer | None:
+        return self._running.web
+
     async def start(self) -> None:
         """Start from the network upwards, so that nothing arrives before somebody can take it."""
         config = self.config
@@ -92,23 +102,38 @@ class Gateway:
             self.node = await RunningNode.start(config.node, config.data)
             await self.node.listen(self.socket)
         client = await Client.attach(self.socket, application=config.name)
-        database = Database.open(config.data / DATABASE_NAME, [*MIGRATIONS, *BOOTSTRAPPING_TABLES])
+        database = Database.open(config.data / DATABASE_NAME, [*MIGRATIONS, *BOOTSTRAPPING_TABLES, *CHAT_TABLES])
         store = ControlStore(database)
-        network = PsirpNetwork(client)
+        network = PsirpNetwork(client, self.socket)
         control = Control(store, network, self._clock, config.control, self._observer)
         push = PushAdapter(self.hub, config.naming, control, store, self._observer)
         control.add(push)
-        self._parts = _Parts(client, database, store, network, control, push)
+        web = None if config.web is None else self._web_server(config.web, control, store)
+        self._parts = _Parts(client, database, store, network, control, push, web)
         self.bootstrapping.prepare(self.hub, client, store)
         await self.hub.start()
         await push.start()
+        if web is not None:
+            await web.start()
         await control.start()
         await self.bootstrapping.start()
+
+    def _web_server(self, config: WebConfig, control: Control, store: ControlStore) -> WebServer:
+        naming = self.config.naming
+        streams = StreamAdapter(config.streams, naming, control, store)
+        control.add(streams, hears_own=True)
+        chat = None
+        if config.chat is not None:
+            chat = ChatAdapter(config.chat, naming, control, ChatStore(store.database), self._clock, self._observer)
+            control.add(chat, hears_own=True)
+        return WebServer(config, streams, chat, self._observer)
 
     async def stop(self) -> None:
         """Take nothing new, write down what is known, let go of the network last."""
         parts, self._parts = self._parts, None
         if parts is not None:
+            if parts.web is not None:
+                await parts.web.stop()
             await self.bootstrapping.stop()
             await parts.push.stop()
             await parts.control.stop()
@@ -134,3 +159,4 @@ class _Parts:
     network: PsirpNetwork
     control: Control
     push: PushAdapter
+    web: WebServer | None

@@ -79,6 +79,9 @@ class Network(Protocol):
 
     async def unsubscribe(self, item: ItemId) -> None: ...
 
+    async def recent(self, item: ItemId, since: Identifier | None) -> list[Crossing]:
+        """What is at hand of an item that is subscribed to: the versions after `since`, or else the current one."""
+
 
 class NetworkError(Exception):
     """The network did not do it. `lasting`: it will not do it later either."""

@@ -1,5 +1,8 @@
 """The information-centric network behind the control function: a client of a PSIRP node."""
 
+import asyncio
+from pathlib import Path
+
 from gateway.envelope import ENVELOPE_VERSION, EnvelopeError, Header, seal, unseal
 from gateway.model import Crossing, Listener, NetworkError
 from identifiers import Identifier, ItemId
@@ -14,8 +17,10 @@ LASTING = frozenset({Code.NOT_ALLOWED, Code.TOO_LARGE, Code.WRONG_IDS, Code.SCOP
 class PsirpNetwork:
     """Every crossing is a version of its item, in an envelope."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, socket: Path | None = None) -> None:
         self.client = client
+        self._socket = socket
+        """Where the node is, for looking at what it has at hand; without it, `recent` knows nothing."""
         self.unreadable = 0
         """Versions that no gateway put together, and that were passed over."""
         self._subscriptions: dict[ItemId, Subscription] = {}
@@ -41,22 +46,9 @@ class PsirpNetwork:
 
     async def subscribe(self, item: ItemId, listener: Listener, since: Identifier | None) -> None:
         async def take(publication: Publication) -> None:
-            try:
-                header, body = unseal(publication.content)
-            except EnvelopeError:
-                self.unreadable += 1
-                return
-            await listener(
-                Crossing(
-                    header.kind,
-                    header.name,
-                    header.content_type,
-                    body,
-                    header.self_url,
-                    Identifier(publication.version),
-                    publication.published_ms,
-                )
-            )
+            crossing = self._opened(publication)
+            if crossing is not None:
+                await listener(crossing)
 
         try:
             self._subscriptions[item] = await self.client.subscribe(item.sid, item.rid, take, since=since)
@@ -71,6 +63,37 @@ class PsirpNetwork:
             await self.client.unsubscribe(subscription)
         except (PsirpError, NotAttachedError) as error:
             raise _network_error(error) from error
+
+    async def recent(self, item: ItemId, since: Identifier | None) -> list[Crossing]:
+        """Asked by an application of its own: the node tells one who comes late what it has, and the others nothing."""
+        if self._socket is None:
+            return []
+        found: list[Publication] = []
+        try:
+            async with await Client.attach(self._socket, application="gateway, looking back") as client:
+                await client.subscribe(item.sid, item.rid, found.append, since=since)
+                # The node answers in order: when this answer is here, everything that it had at hand is too.
+                await client.status()
+                await asyncio.sleep(0)
+        except (PsirpError, NotAttachedError) as error:
+            raise _network_error(error) from error
+        return [crossing for publication in found if (crossing := self._opened(publication)) is not None]
+
+    def _opened(self, publication: Publication) -> Crossing | None:
+        try:
+            header, body = unseal(publication.content)
+        except EnvelopeError:
+            self.unreadable += 1
+            return None
+        return Crossing(
+            header.kind,
+            header.name,
+            header.content_type,
+            body,
+            header.self_url,
+            Identifier(publication.version),
+            publication.published_ms,
+        )
 
     async def explain(self, item: ItemId) -> Why:
         try:

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 import uvloop
 
 from perf.bench.family import Bar, BenchError, Outcome, Row, Sense, progress_bar
-from perf.bench.fanout import HUB_URL, Samples, Sink, Stage, Subscribers, send_with_hub
+from perf.bench.fanout import HUB_URL, TABLES, Samples, Sink, Stage, send_with_hub
 from perf.traces.formats import Format, have_parquet
 from perf.traces.hub_events import HubTracer
 from perf.traces.run import TRACES, new_run, software_version
@@ -26,7 +26,7 @@ from perf.traces.writer import TraceWriter, WriterConfig
 from push_hub.delivery import Delivery, DeliveryConfig
 from push_hub.outbound.addresses import AddressPolicy
 from push_hub.outbound.client import ClientConfig, OutboundClient
-from push_hub.schema import MIGRATIONS
+from push_hub.subscriptions import Subscriptions
 from storage import Database
 
 CALLBACKS = 1000
@@ -44,10 +44,10 @@ async def measure_overhead(rounds: int, form: Format) -> Outcome:
         tracer = HubTracer(writer, "hub")
         stages: dict[str, Stage] = {}
         for name, observer in (("untraced", None), ("traced", tracer.observe)):
-            database = stack.enter_context(Database.open(folder / f"{name}.db", MIGRATIONS))
+            database = stack.enter_context(Database.open(folder / f"{name}.db", TABLES))
             client = OutboundClient(ClientConfig(policy=AddressPolicy(allow_private=True)))
             delivery = Delivery(
-                database, Subscribers(database), client, DeliveryConfig(HUB_URL), time.time, observer=observer
+                database, Subscriptions(database), client, DeliveryConfig(HUB_URL), time.time, observer=observer
             )
             await delivery.start()
             stages[name] = Stage(sink, database, delivery, client)
@@ -62,8 +62,8 @@ async def measure_overhead(rounds: int, form: Format) -> Outcome:
     return Outcome(
         {"callbacks": CALLBACKS, "format": form.value, "sampling": 1.0},
         [
-            {**untraced.row(CALLBACKS, "hub, not traced"), "records": 0, "dropped": 0},
-            {**traced.row(CALLBACKS, "hub, traced"), "records": closed.written, "dropped": closed.dropped},
+            _row(untraced, "hub, not traced", 0, 0),
+            _row(traced, "hub, traced", closed.written, closed.dropped),
         ],
         [
             Bar("deliveries/s traced / not traced", kept, Sense.AT_LEAST, KEPT),
@@ -92,12 +92,21 @@ async def _rounds(stages: dict[str, Stage], sink: Sink, writer: TraceWriter, rou
 
 
 async def _round(stage: Stage, samples: Samples, topic: str) -> None:
-    async def send() -> None:
-        for _ in range(PUBLICATIONS_A_ROUND):
-            stage.number += 1
-            await send_with_hub(stage.delivery, topic, stage.number)
+    await stage.stream(
+        samples, CALLBACKS, PUBLICATIONS_A_ROUND, lambda bodies: send_with_hub(stage.delivery, topic, bodies)
+    )
 
-    await stage.round(samples, PUBLICATIONS_A_ROUND * CALLBACKS, send)
+
+def _row(samples: Samples, sender: str, records: int, dropped: int) -> Row:
+    return {
+        "callbacks": CALLBACKS,
+        "sender": sender,
+        "rounds": len(samples.rates),
+        "deliveries/s": statistics.median(samples.rates),
+        "CPU µs": statistics.median(samples.cpu) * 1e6,
+        "records": records,
+        "dropped": dropped,
+    }
 
 
 def synthesised(rows: int, out: Path, seed: int) -> Outcome:

@@ -1,5 +1,6 @@
 """The pipeline on records made by hand: every figure here was computed on paper (see `hand_made`)."""
 
+import itertools
 import json
 import math
 import os
@@ -227,7 +228,7 @@ def test_any_interleaving_of_files_gives_the_same_answer(
     session: SparkSession, order: list[TraceRecord], cuts: list[int]
 ) -> None:
     edges = [0, *sorted(cuts), len(order)]
-    files = [order[begin:end] for begin, end in zip(edges, edges[1:], strict=False) if begin < end]
+    files = [order[begin:end] for begin, end in itertools.pairwise(edges) if begin < end]
     assert stitched(session, files) == stitched(session, [run_one()])
 
 

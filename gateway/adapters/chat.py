@@ -1,0 +1,358 @@
+"""People talking to each other behind the control function: the second protocol of a gateway.
+
+Somebody publishes what they say on the item of their own name, and subscribes to the item of whom they talk to. What
+arrived is confirmed on an item of the receiver beside their name (`bob@b.example/receipts`; a name cannot hold a `/`),
+and a message that was missed, as a receipt for a later one shows, is sent again.
+
+Everything is on disk before it is answered or acknowledged, so a gateway that is killed goes on where it was.
+"""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from gateway.adapters.chat_messages import (
+    CONTENT_TYPE,
+    MAX_RECEIVED,
+    ChatError,
+    Message,
+    Receipt,
+    address_of,
+    checked_text,
+    is_id,
+    link_of,
+    read,
+    write_message,
+    write_receipt,
+)
+from gateway.adapters.chat_store import ChatStore, Line, State
+from gateway.control import Control
+from gateway.events import GatewayEvent, PublishFailed
+from gateway.model import Crossing, NetworkError, RefusedError, Subscription
+from identifiers import ItemId, Naming, TopicError
+from identifiers.naming import split_user
+from storage import Transaction
+
+T = TypeVar("T")
+RECEIPTS = "/receipts"
+PAGE = 200
+FIRST_WAIT = 0.2
+LONGEST_WAIT = 10.0
+SWEEP_EVERY = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class ChatConfig:
+    """`domain` is the part after the @ of everybody here."""
+
+    domain: str
+    max_users: int = 10_000
+    max_partners: int = 50
+    keep: int = 1_000
+    """Messages of each conversation that are kept."""
+    max_waiting: int = 200
+    """Messages of one person that the network has not taken yet."""
+    max_user_characters: int = 64
+    idle_days: float = 90.0
+    """A name that nobody used for so long is free again, and its history gone."""
+    messages_per_second: float = 2.0
+    message_burst: float = 20.0
+    max_attempts: int = 3
+    publish_timeout: float = 15.0
+    max_pages: int = 2_000
+    max_pages_per_user: int = 8
+    heartbeat: float = 20.0
+    write_timeout: float = 30.0
+
+
+class TakenError(Exception):
+    """Somebody else has that name here."""
+
+
+class ChatAdapter:
+    name = "chat"
+
+    def __init__(
+        self,
+        config: ChatConfig,
+        naming: Naming,
+        control: Control,
+        store: ChatStore,
+        clock: Callable[[], float],
+        observer: Callable[[GatewayEvent], None] | None = None,
+    ) -> None:
+        self.config = config
+        self.domain = split_user(f"somebody@{config.domain}")[1]
+        self.store = store
+        self._naming = naming
+        self._control = control
+        self._clock = clock
+        self._observer = observer
+        self._pages: dict[str, set[asyncio.Event]] = {}
+        self._to_send = asyncio.Event()
+        self._to_confirm = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self.closing = False
+
+    # What the control function needs.
+
+    def item_of(self, what: str) -> ItemId:
+        address = what.removesuffix(RECEIPTS)
+        try:
+            if address == what:
+                return self._naming.of_user(address)
+            user, domain = split_user(address)
+        except TopicError as error:
+            raise RefusedError(str(error)) from None
+        return ItemId(self._naming.of_seed(domain), self._naming.of_seed(user + RECEIPTS))
+
+    async def deliver(self, crossing: Crossing, subscriptions: Sequence[Subscription]) -> None:
+        if crossing.kind != self.name:
+            raise RefusedError(f"a publication of {crossing.kind!r} is no message")
+        try:
+            document = read(crossing.body)
+        except ChatError as error:
+            raise RefusedError(str(error)) from None
+        for subscription in subscriptions:
+            partner = subscription.what.removesuffix(RECEIPTS)
+            # On the item of somebody's name stands only what they say themselves.
+            if document.creator != partner:
+                raise RefusedError(f"{document.creator} wrote on the item of {partner}")
+            await self._take(document, subscription, is_receipt=partner != subscription.what)
+
+    async def _take(self, document: Message | Receipt, subscription: Subscription, *, is_receipt: bool) -> None:
+        user = subscription.who
+        if isinstance(document, Receipt):
+            if is_receipt and document.to == user:
+                await self._write(
+                    partial(ChatStore.delivered, user, document.creator, document.received, self.config.max_attempts)
+                )
+                self._to_send.set()
+                self._changed(user)
+        elif not is_receipt and document.to in ("", user):
+            now = self._clock()
+            # A clock that is ahead must not put a message behind everything that is said later.
+            at = min(document.at, now) if document.at > 0 else now
+            line = Line(0, user, document.creator, False, document.id, document.text, at, State.OWED, 1, 0)
+            if await self._write(partial(_arrive_if_talking, line, self.config.keep)):
+                self._changed(user)
+            self._to_confirm.set()
+
+    # Life.
+
+    async def start(self) -> None:
+        """Subscribe again to everybody somebody talks to, and go on sending and confirming."""
+        after = ("", "")
+        while page := self.store.conversations(after, PAGE):
+            after = page[-1]
+            for user, partner in page:
+                await self._follow(user, partner)
+        self._to_send.set()
+        self._to_confirm.set()
+        work = (self._send_all(), self._confirm_all(), self._sweep())
+        self._tasks = [asyncio.create_task(one) for one in work]
+
+    def close(self) -> None:
+        """End the pages' connections; they come back to whoever listens then."""
+        self.closing = True
+        for pages in self._pages.values():
+            for page in pages:
+                page.set()
+
+    async def stop(self) -> None:
+        self.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # For the pages.
+
+    def address(self, user: str) -> str:
+        """The full name of somebody here; `ChatError` for what is no name, or one of another domain."""
+        text = user.strip()
+        address = address_of(text if "@" in text else f"{text}@{self.domain}")
+        name, _, domain = address.rpartition("@")
+        if domain != self.domain:
+            raise ChatError(f"names here end in @{self.domain}")
+        if len(name) > self.config.max_user_characters:
+            raise ChatError(f"a name has at most {self.config.max_user_characters} characters")
+        return address
+
+    async def claim(self, user: str) -> tuple[str, str]:
+        """A name for the one who asks first, with the token that proves it. `ChatError`, `TakenError`."""
+        address = self.address(user)
+        token = secrets.token_urlsafe(32)
+        work = partial(ChatStore.claim, address, token, self._clock(), self.config.max_users)
+        done = await self._write(work)
+        if done is None:
+            raise TakenError(f"there are {self.config.max_users} names here, which is the limit")
+        if not done:
+            raise TakenError(f"{address} is somebody else here: choose another name")
+        return address, token
+
+    async def seen(self, user: str) -> None:
+        await self._write(partial(ChatStore.seen, user, self._clock()))
+
+    async def leave(self, user: str) -> None:
+        """Give the name back: what was said under it is gone from here."""
+        for partner in self.store.partners(user):
+            await self._unfollow(user, partner)
+        await self._write(partial(ChatStore.forget_user, user))
+        self._changed(user)
+
+    async def open(self, user: str, partner: str) -> str:
+        """Talk to somebody: their messages come from now on. `ChatError`."""
+        address = address_of(partner)
+        if address == user:
+            raise ChatError("that is yourself")
+        if not await self._write(partial(ChatStore.open, user, address, self._clock(), self.config.max_partners)):
+            raise ChatError(f"you talk to {self.config.max_partners} people, which is the limit: leave one first")
+        try:
+            await self._follow(user, address)
+        except RefusedError as error:
+            raise ChatError(str(error)) from None
+        return address
+
+    async def end(self, user: str, partner: str) -> None:
+        address = address_of(partner)
+        await self._unfollow(user, address)
+        await self._write(partial(ChatStore.close, user, address))
+
+    async def say(self, user: str, partner: str, text: str, name: str) -> Line:
+        """Take a message; it is on disk when this returns and goes out as soon as it can. `ChatError`."""
+        address = address_of(partner)
+        text = checked_text(text)
+        if not is_id(name):
+            raise ChatError("the id of a message is up to 64 letters, digits, - and _")
+        if not self.store.has_partner(user, address):
+            raise ChatError(f"you do not talk to {address}")
+        line = Line(0, user, address, True, name, text, self._clock(), State.WAITING, 1, 0)
+        said = await self._write(partial(ChatStore.say, line, self.config.keep, self.config.max_waiting))
+        if said is None:
+            raise ChatError(f"{self.config.max_waiting} of your messages wait for the network: try again later")
+        self._to_send.set()
+        self._changed(user)
+        return said
+
+    def watch(self, user: str) -> asyncio.Event | None:
+        """An event that is set when something changed for a user; None when there are too many pages."""
+        pages = self._pages.setdefault(user, set())
+        total = sum(map(len, self._pages.values()))
+        if self.closing or total >= self.config.max_pages or len(pages) >= self.config.max_pages_per_user:
+            if not pages:
+                del self._pages[user]
+            return None
+        event = asyncio.Event()
+        pages.add(event)
+        return event
+
+    def unwatch(self, user: str, event: asyncio.Event) -> None:
+        pages = self._pages.get(user, set())
+        pages.discard(event)
+        if not pages:
+            self._pages.pop(user, None)
+
+    # In the background.
+
+    async def _send_all(self) -> None:
+        """Publish what waits: everybody's in order, different people's side by side."""
+        wait = FIRST_WAIT
+        while True:
+            self._to_send.clear()
+            by_user: dict[str, list[Line]] = {}
+            for line in self.store.left_to_do(State.WAITING, PAGE):
+                by_user.setdefault(line.user, []).append(line)
+            if not by_user:
+                await self._to_send.wait()
+                continue
+            if all(await asyncio.gather(*map(self._send, by_user.values()))):
+                wait = FIRST_WAIT
+                continue
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, LONGEST_WAIT)
+
+    async def _send(self, lines: list[Line]) -> bool:
+        """Whether the network took them, or never will."""
+        for line in lines:
+            message = Message(line.id, line.user, line.text, line.at, line.partner, line.attempt)
+            state = await self._publish(line.user, line.user, write_message(message))
+            if state is None:
+                return False
+            await self._write(partial(ChatStore.settle, line.place, State.WAITING, state))
+            self._changed(line.user)
+        return True
+
+    async def _confirm_all(self) -> None:
+        wait = FIRST_WAIT
+        while True:
+            self._to_confirm.clear()
+            owed: dict[tuple[str, str], list[int]] = {}
+            for line in self.store.left_to_do(State.OWED, PAGE):
+                owed.setdefault((line.user, line.partner), []).append(line.place)
+            if not owed:
+                await self._to_confirm.wait()
+                continue
+            if all(await asyncio.gather(*(self._confirm(*who, places) for who, places in owed.items()))):
+                wait = FIRST_WAIT
+                continue
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, LONGEST_WAIT)
+
+    async def _confirm(self, user: str, partner: str, places: list[int]) -> bool:
+        received = tuple(self.store.received(user, partner, MAX_RECEIVED))
+        receipt = Receipt(secrets.token_hex(8), user, partner, received)
+        if await self._publish(user, user + RECEIPTS, write_receipt(receipt)) is None:
+            return False
+        await self._write(partial(ChatStore.acknowledged, places))
+        return True
+
+    async def _publish(self, user: str, what: str, document: bytes) -> State | None:
+        """What became of it; None when it is to be tried again."""
+        try:
+            async with asyncio.timeout(self.config.publish_timeout):
+                await self._control.publish(self, Crossing(self.name, what, CONTENT_TYPE, document, link_of(user)))
+        except (NetworkError, RefusedError, TimeoutError) as error:
+            lasting = error.lasting if isinstance(error, NetworkError) else isinstance(error, RefusedError)
+            self._tell(PublishFailed(what, str(error) or "the network did not take it in time", lasting))
+            return State.FAILED if lasting else None
+        return State.SENT
+
+    async def _sweep(self) -> None:
+        while True:
+            for user in self.store.idle_users(self._clock() - self.config.idle_days * 24 * 3600, PAGE):
+                if user not in self._pages:
+                    await self.leave(user)
+            await asyncio.sleep(SWEEP_EVERY)
+
+    # Small things.
+
+    async def _follow(self, user: str, partner: str) -> None:
+        for what in (partner, partner + RECEIPTS):
+            await self._control.subscribe(self, user, what)
+
+    async def _unfollow(self, user: str, partner: str) -> None:
+        for what in (partner, partner + RECEIPTS):
+            with contextlib.suppress(RefusedError):
+                await self._control.unsubscribe(self, user, what)
+
+    async def _write(self, work: Callable[[Transaction], T]) -> T:
+        return await asyncio.wrap_future(self.store.database.write(work))
+
+    def _changed(self, user: str) -> None:
+        for page in self._pages.get(user, ()):
+            page.set()
+
+    def _tell(self, event: GatewayEvent) -> None:
+        if self._observer is not None:
+            self._observer(event)
+
+
+def _arrive_if_talking(line: Line, keep: int, tx: Transaction) -> bool:
+    """A message for somebody who has left meanwhile is not written down."""
+    if not tx.execute("SELECT 1 FROM chat_partners WHERE user = ? AND partner = ?", (line.user, line.partner)):
+        return False
+    return ChatStore.arrive(line, keep, tx)

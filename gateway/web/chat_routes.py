@@ -1,0 +1,217 @@
+"""What the chat page asks for, over HTTP with JSON; everything but choosing a name needs the token that came with it.
+
+The token is sent as a header and never in an address or a cookie: two gateways on one host would share cookies.
+"""
+
+import asyncio
+import time
+from typing import TypeVar
+
+import msgspec
+from aiohttp import web
+from msgspec import Struct
+
+from gateway.adapters.chat import ChatAdapter
+from gateway.adapters.chat_messages import MAX_TEXT
+from gateway.adapters.chat_store import Line, State
+from gateway.web.answers import EVENT_STREAM, WebError, bearer, body_of, json_answer
+from push_hub.limits import Limiter, Rate
+from push_hub.server import Gate
+
+MAX_BODY = 64 * 1024
+BODY_SECONDS = 10.0
+PAGE = 50
+MAX_DIGITS = 15
+NAMES = Rate(0.1, 20)
+"""How fast one client may take names."""
+MAX_LIMITER_KEYS = 20_000
+T = TypeVar("T", bound=Struct)
+
+_SHOWN = {
+    State.WAITING: "waiting",
+    State.SENT: "sent",
+    State.DELIVERED: "delivered",
+    State.FAILED: "failed",
+    State.OWED: "received",
+    State.ACKNOWLEDGED: "received",
+}
+
+
+class NameWish(Struct, frozen=True):
+    user: str
+
+
+class PartnerWish(Struct, frozen=True):
+    partner: str
+
+
+class Said(Struct, frozen=True):
+    partner: str
+    text: str
+    id: str
+
+
+class Shown(Struct, frozen=True):
+    """A message as the page shows it."""
+
+    place: int
+    id: str
+    partner: str
+    mine: bool
+    text: str
+    at: float
+    state: str
+
+
+class ChatRoutes:
+    def __init__(self, chat: ChatAdapter, gate: Gate) -> None:
+        self._chat = chat
+        self._gate = gate
+        config = chat.config
+        self._speech = Limiter(Rate(config.messages_per_second, config.message_burst), MAX_LIMITER_KEYS)
+        self._names = Limiter(NAMES, MAX_LIMITER_KEYS)
+
+    def add_to(self, app: web.Application) -> None:
+        router = app.router
+        router.add_get("/chat/about", self.about)
+        router.add_get("/chat/session", self.session)
+        router.add_post("/chat/session", self.claim)
+        router.add_delete("/chat/session", self.leave)
+        router.add_post("/chat/conversations", self.open)
+        router.add_delete("/chat/conversations", self.end)
+        router.add_get("/chat/messages", self.history)
+        router.add_post("/chat/messages", self.say)
+        router.add_get("/chat/events", self.events, allow_head=False)
+
+    async def about(self, _request: web.Request) -> web.StreamResponse:
+        return json_answer({"domain": self._chat.domain, "max_text": MAX_TEXT})
+
+    async def claim(self, request: web.Request) -> web.StreamResponse:
+        self._gate.client(request)
+        wish = await _json(request, NameWish)
+        self._slow_down(self._names, self._gate.client_key(request), "you choose too many names")
+        address, token = await self._chat.claim(wish.user)
+        return json_answer({"address": address, "token": token}, status=201)
+
+    async def session(self, request: web.Request) -> web.StreamResponse:
+        """Who the token is, with whom they talk, and from which change on to listen."""
+        user = self._user(request)
+        await self._chat.seen(user)
+        change = self._chat.store.latest_change()
+        return json_answer({"address": user, "partners": self._chat.store.partners(user), "change": change})
+
+    async def leave(self, request: web.Request) -> web.StreamResponse:
+        await self._chat.leave(self._user(request))
+        return web.Response(status=204)
+
+    async def open(self, request: web.Request) -> web.StreamResponse:
+        user = self._user(request)
+        wish = await _json(request, PartnerWish)
+        return json_answer({"partner": await self._chat.open(user, wish.partner)}, status=201)
+
+    async def end(self, request: web.Request) -> web.StreamResponse:
+        await self._chat.end(self._user(request), _one(request, "partner"))
+        return web.Response(status=204)
+
+    async def history(self, request: web.Request) -> web.StreamResponse:
+        user = self._user(request)
+        before = _number(request.query.get("before"), "before") or 10**MAX_DIGITS
+        lines = self._chat.store.history(user, _one(request, "partner"), before, PAGE)
+        return json_answer({"messages": [shown(line) for line in lines], "more": len(lines) == PAGE})
+
+    async def say(self, request: web.Request) -> web.StreamResponse:
+        user = self._user(request)
+        said = await _json(request, Said)
+        self._slow_down(self._speech, user, "you write too fast")
+        line = await self._chat.say(user, said.partner, said.text, said.id)
+        return json_answer(shown(line), status=202)
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        """Everything that changes for a user, from the change after `Last-Event-ID` on."""
+        user = self._user(request)
+        after = _number(request.headers.get("Last-Event-ID") or request.query.get("since"), "Last-Event-ID")
+        if after is None:
+            after = self._chat.store.latest_change()
+        wake = self._chat.watch(user)
+        if wake is None:
+            raise WebError(503, "too many pages are open", 10.0)
+        try:
+            response = web.StreamResponse(headers=EVENT_STREAM)
+            await response.prepare(request)
+            try:
+                await self._follow(response, user, bearer(request) or "", after, wake)
+            except TimeoutError:
+                if request.transport is not None:
+                    request.transport.abort()
+            return response
+        finally:
+            self._chat.unwatch(user, wake)
+
+    async def _follow(
+        self, response: web.StreamResponse, user: str, token: str, after: int, wake: asyncio.Event
+    ) -> None:
+        config = self._chat.config
+        await self._send(response, b": here\n\n")
+        while not self._chat.closing:
+            wake.clear()
+            # A name that was given back, perhaps to somebody else, shows nothing more to who had it.
+            if self._chat.store.user_of(token) != user:
+                return
+            page = self._chat.store.changes(user, after, PAGE)
+            for line in page:
+                after = line.change
+                await self._send(response, b"id: %d\ndata: %s\n\n" % (after, msgspec.json.encode(shown(line))))
+            if page:
+                continue
+            try:
+                async with asyncio.timeout(config.heartbeat):
+                    await wake.wait()
+            except TimeoutError:
+                await self._send(response, b": still here\n\n")
+                await self._chat.seen(user)
+
+    async def _send(self, response: web.StreamResponse, data: bytes) -> None:
+        async with asyncio.timeout(self._chat.config.write_timeout):
+            await response.write(data)
+
+    def _user(self, request: web.Request) -> str:
+        self._gate.client(request)
+        token = bearer(request)
+        user = None if token is None else self._chat.store.user_of(token)
+        if user is None:
+            raise WebError(401, "choose a name first: this page's token is not known here")
+        return user
+
+    def _slow_down(self, limiter: Limiter, key: str, text: str) -> None:
+        wait = limiter.take(key, time.monotonic())
+        if wait > 0:
+            raise WebError(429, f"{text}: wait a moment", wait)
+
+
+def shown(line: Line) -> Shown:
+    return Shown(line.place, line.id, line.partner, line.mine, line.text, line.at, _SHOWN[line.state])
+
+
+async def _json(request: web.Request, kind: type[T]) -> T:
+    if request.content_type != "application/json":
+        raise WebError(415, "send JSON, as application/json")
+    body = await body_of(request, MAX_BODY, BODY_SECONDS)
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise WebError(400, f"not what is expected here: {error}"[:200]) from None
+
+
+def _one(request: web.Request, name: str) -> str:
+    given = request.query.getall(name, [])
+    if len(given) != 1:
+        raise WebError(400, f"give one {name}=")
+    return given[0]
+
+
+def _number(text: str | None, name: str) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
+        raise WebError(400, f"{name} is a number")
+    return int(text)

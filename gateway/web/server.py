@@ -1,0 +1,124 @@
+"""The web port put together: chat page, its files and its API, and the facade, on one aiohttp application."""
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aiohttp import web
+
+from gateway.adapters.chat import ChatAdapter, ChatConfig
+from gateway.adapters.stream import StreamAdapter, StreamConfig
+from gateway.web.answers import Answers
+from gateway.web.chat_routes import ChatRoutes
+from gateway.web.stream_routes import StreamRoutes
+from push_hub.events import Observer
+from push_hub.limits import Rate
+from push_hub.listening import Doorkeeper, GuardedSite, RequestLog, open_socket
+from push_hub.server import Gate, ServerConfig
+
+STATIC = Path(__file__).parent / "static"
+FILES = {
+    "/chat/": ("index.html", "text/html"),
+    "/chat/chat.css": ("chat.css", "text/css"),
+    "/chat/chat.js": ("chat.js", "text/javascript"),
+    "/chat/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WebConfig:
+    """The port for people and scripts. Without `chat`, only the facade is there."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    chat: ChatConfig | None = None
+    streams: StreamConfig = field(default_factory=StreamConfig)
+    per_client: Rate = field(default_factory=lambda: Rate(50, 500))
+    """Requests a second of one client, and how many at once."""
+    trusted_proxies: frozenset[str] = frozenset()
+    header_timeout: float = 10.0
+    keepalive_timeout: float = 30.0
+    max_connections: int = 10_000
+    stop_grace: float = 2.0
+
+
+class WebServer:
+    def __init__(
+        self, config: WebConfig, streams: StreamAdapter, chat: ChatAdapter | None, observer: Observer | None = None
+    ) -> None:
+        self.config = config
+        self.streams = streams
+        self.chat = chat
+        self._doorkeeper = Doorkeeper(config.header_timeout, config.max_connections, observer)
+        answers = Answers(config.streams.cors_origins, observer)
+        gate_config = ServerConfig(per_client=config.per_client, trusted_proxies=config.trusted_proxies)
+        gate = Gate(gate_config, time.monotonic, observer)
+        app = web.Application(middlewares=[self._doorkeeper.note, answers.middleware])
+        StreamRoutes(streams, gate, answers).add_to(app)
+        if chat is not None:
+            ChatRoutes(chat, gate).add_to(app)
+            _add_page(app)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            auto_decompress=False,
+            handler_cancellation=True,
+            logger=RequestLog(observer),
+            keepalive_timeout=config.keepalive_timeout,
+            shutdown_timeout=config.stop_grace,
+        )
+
+    @property
+    def url(self) -> str:
+        host, port = self._runner.addresses[0][:2]
+        return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+    async def start(self) -> None:
+        listening = open_socket(self.config.host, self.config.port)
+        try:
+            await self.streams.start()
+            if self.chat is not None:
+                await self.chat.start()
+            await self._runner.setup()
+            await GuardedSite(self._runner, listening, self._doorkeeper).start()
+        except BaseException:
+            listening.close()
+            raise
+
+    async def stop(self) -> None:
+        self.streams.close()
+        if self.chat is not None:
+            self.chat.close()
+        await self._runner.cleanup()
+        if self.chat is not None:
+            await self.chat.stop()
+
+
+def _add_page(app: web.Application) -> None:
+    """A few files, read once; no path of a request is ever a path of the disk."""
+    for path, (name, content_type) in FILES.items():
+        app.router.add_get(path, _File((STATIC / name).read_bytes(), content_type).serve)
+    for path in ("/", "/chat"):
+        app.router.add_get(path, _to_the_page)
+
+
+class _File:
+    """Serves one file."""
+
+    def __init__(self, body: bytes, content_type: str) -> None:
+        self._body = body
+        self._content_type = content_type
+
+    async def serve(self, _request: web.Request) -> web.StreamResponse:
+        charset = None if self._content_type.startswith("image/") else "utf-8"
+        return web.Response(body=self._body, content_type=self._content_type, charset=charset, headers=PAGE_HEADERS)
+
+
+async def _to_the_page(_request: web.Request) -> web.StreamResponse:
+    return web.Response(status=302, headers={"Location": "/chat/"})

@@ -1,0 +1,162 @@
+"""The plain facade: read publications as Server-Sent Events with GET, publish with POST. For curl and for browsers."""
+
+import asyncio
+import base64
+
+import msgspec
+from aiohttp import hdrs, web
+from msgspec import UNSET, Struct, UnsetType
+
+from gateway.adapters.stream import ITEM_PREFIX, Stream, StreamAdapter
+from gateway.model import Crossing
+from gateway.web.answers import EVENT_STREAM, Answers, WebError, bearer, body_of, is_one_of, json_answer
+from identifiers import Identifier, IdentifierSyntaxError
+from push_hub.server import Gate
+
+DEFAULT_TYPE = "application/octet-stream"
+MAX_TYPE = 1024
+TEXT_HINTS = ("text/", "application/json", "application/xml")
+TEXT_ENDINGS = ("+xml", "+json")
+
+
+class Event(Struct, frozen=True, omit_defaults=True):
+    """One publication, as a reader gets it: `text` when it is text, otherwise `base64`."""
+
+    name: str
+    version: str
+    type: str
+    self: str
+    published_ms: int = 0
+    text: str | UnsetType = UNSET
+    base64: str | UnsetType = UNSET
+
+
+class Published(Struct, frozen=True):
+    """The answer to a POST."""
+
+    name: str
+    sid: str
+    rid: str
+    version: str
+
+
+class StreamRoutes:
+    def __init__(self, adapter: StreamAdapter, gate: Gate, answers: Answers) -> None:
+        self._adapter = adapter
+        self._gate = gate
+        self._answers = answers
+
+    def add_to(self, app: web.Application) -> None:
+        app.router.add_get("/topics", self.follow_topic, allow_head=False)
+        app.router.add_post("/topics", self.publish)
+        app.router.add_get("/items/{sid}/{rid}", self.follow_item, allow_head=False)
+        for path in ("/topics", "/items/{sid}/{rid}"):
+            app.router.add_options(path, _options)
+
+    async def follow_topic(self, request: web.Request) -> web.StreamResponse:
+        return await self._follow(request, _name(request))
+
+    async def follow_item(self, request: web.Request) -> web.StreamResponse:
+        return await self._follow(request, f"{ITEM_PREFIX}{request.match_info['sid']}/{request.match_info['rid']}")
+
+    async def publish(self, request: web.Request) -> web.StreamResponse:
+        self._gate.client(request)
+        name = _name(request)
+        config = self._adapter.config
+        if config.tokens:
+            given = bearer(request)
+            if given is None:
+                raise WebError(401, "publishing here needs a token: Authorization: Bearer ...")
+            if not is_one_of(given, config.tokens):
+                raise WebError(403, "this token may not publish here")
+        content_type = request.headers.get(hdrs.CONTENT_TYPE, DEFAULT_TYPE)
+        if len(content_type) > MAX_TYPE:
+            raise WebError(400, f"a content type has at most {MAX_TYPE} characters")
+        body = await body_of(request, config.max_body, config.body_timeout)
+        item, version = await self._adapter.publish(name, content_type, body)
+        return json_answer(Published(name, str(item.sid), str(item.rid), str(version)), status=201)
+
+    async def _follow(self, request: web.Request, what: str) -> web.StreamResponse:
+        self._gate.client(request)
+        since = _last_event_id(request)
+        async with self._adapter.stream(what, self._gate.client_key(request), since) as stream:
+            response = web.StreamResponse(headers=EVENT_STREAM)
+            self._answers.add_cors(request, response)
+            await response.prepare(request)
+            if request.transport is not None:
+                stream.on_overrun = request.transport.abort
+            try:
+                await self._write(response, stream)
+            except TimeoutError:
+                stream.overrun = True
+                if request.transport is not None:
+                    request.transport.abort()
+            finally:
+                self._adapter.cut += stream.overrun
+            return response
+
+    async def _write(self, response: web.StreamResponse, stream: Stream) -> None:
+        config = self._adapter.config
+        pause = min(config.heartbeat, config.lease / 3)
+        loop = asyncio.get_running_loop()
+        renewed = loop.time()
+        await self._send(response, f": following {stream.what}\n\n".encode())
+        while not self._adapter.closing and not stream.overrun:
+            crossing = await stream.next(pause)
+            if loop.time() - renewed >= config.lease / 3:
+                await self._adapter.renew(stream)
+                renewed = loop.time()
+            if crossing is not None:
+                await self._send(response, event_of(crossing))
+            elif not stream.overrun and not self._adapter.closing:
+                await self._send(response, b": still here\n\n")
+
+    async def _send(self, response: web.StreamResponse, data: bytes) -> None:
+        async with asyncio.timeout(self._adapter.config.write_timeout):
+            await response.write(data)
+
+
+def event_of(crossing: Crossing) -> bytes:
+    """One event on the wire. Its id is the version, so that a reader comes back where it was."""
+    version = "" if crossing.version is None else str(crossing.version)
+    text: str | UnsetType = UNSET
+    packed: str | UnsetType = UNSET
+    try:
+        if not _is_text(crossing.content_type):
+            raise UnicodeError
+        text = crossing.body.decode()
+    except UnicodeError:
+        packed = base64.b64encode(crossing.body).decode("ascii")
+    event = Event(crossing.name, version, crossing.content_type, crossing.self_url, crossing.published_ms, text, packed)
+    return b"id: " + version.encode() + b"\ndata: " + msgspec.json.encode(event) + b"\n\n"
+
+
+def _is_text(content_type: str) -> bool:
+    """A document that is not declared as text may decode by accident; its reader wants bytes."""
+    kind, _, parameters = content_type.lower().partition(";")
+    kind = kind.strip()
+    charset = parameters.partition("charset=")[2].strip(' "')
+    if charset and not charset.startswith(("utf-8", "us-ascii")):
+        return False
+    return kind.startswith(TEXT_HINTS) or kind.endswith(TEXT_ENDINGS)
+
+
+async def _options(_request: web.Request) -> web.StreamResponse:
+    return web.Response(status=204, headers={"Allow": "GET, POST, OPTIONS"})
+
+
+def _name(request: web.Request) -> str:
+    given = request.query.getall("name", [])
+    if len(given) != 1:
+        raise WebError(400, "name one topic: /topics?name=URL (with & in the URL written as %26)")
+    return given[0]
+
+
+def _last_event_id(request: web.Request) -> Identifier | None:
+    given = request.headers.get("Last-Event-ID") or request.query.get("since")
+    if not given:
+        return None
+    try:
+        return Identifier.parse(given)
+    except IdentifierSyntaxError:
+        raise WebError(400, "Last-Event-ID (or since=) is the id of an event of this stream") from None

@@ -1,0 +1,262 @@
+"""The plain facade: following topics with GET and publishing with POST, across the network."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from shutil import which
+
+import pytest
+from aiohttp import ClientResponse, ClientSession, web
+from aiohttp.test_utils import TestServer
+
+from gateway.adapters.stream import Stream, StreamConfig
+from gateway.model import Crossing
+from gateway.web.stream_routes import event_of
+from identifiers import DEFAULT_NAMING, Identifier, Topic
+from tests.gateway.web_world import Domain, Reader, World, started_world, until
+
+TOPIC = "http://news.example/a?x=1"
+ITEM = DEFAULT_NAMING.of_topic(Topic.parse(TOPIC))
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with started_world(tmp_path) as world:
+        yield world
+
+
+async def post(world: World, domain: Domain, body: bytes | str, **headers: str) -> dict[str, str]:
+    headers = {"Content-Type": "text/plain", **headers}
+    answer = await world.http.post(domain.url("/topics"), params={"name": TOPIC}, data=body, headers=headers)
+    assert answer.status == 201, await answer.text()
+    found: dict[str, str] = await answer.json()
+    return found
+
+
+async def follow(world: World, domain: Domain, last: str | None = None) -> Reader:
+    headers = {} if last is None else {"Last-Event-ID": last}
+    answer = await world.http.get(domain.url("/topics"), params={"name": TOPIC}, headers=headers)
+    assert answer.status == 200, await answer.text()
+    assert answer.content_type == "text/event-stream"
+    return Reader(answer)
+
+
+async def test_what_is_posted_at_one_gateway_is_read_at_another(world: World) -> None:
+    async with world.domain("n0", "a") as a, world.domain("n2", "b") as b:
+        reader = await follow(world, a)
+        published = await post(world, b, "first", **{"Content-Type": "text/html; charset=utf-8"})
+        assert (published["sid"], published["rid"]) == (str(ITEM.sid), str(ITEM.rid))
+        name, event = await reader.next()
+        assert name == event["version"] == published["version"]
+        assert (event["name"], event["self"]) == (TOPIC, TOPIC)
+        assert (event["type"], event["text"]) == ("text/html; charset=utf-8", "first")
+        await post(world, b, b"\xff\x00", **{"Content-Type": "image/png"})
+        _, event = await reader.next()
+        assert (event["type"], event["base64"]) == ("image/png", "/wA=")
+        assert "text" not in event
+        reader.answer.close()
+        await until(lambda: a.web.streams.open_streams == 0)
+        await until(lambda: not a.gateway.control.subscriptions(ITEM))
+        await until(lambda: not a.gateway.control.follows(ITEM))
+
+
+async def test_who_comes_later_gets_the_current_version_also_when_others_have_it_already(world: World) -> None:
+    async with world.domain("n0", "a") as a, world.domain("n2", "b") as b:
+        await post(world, b, "old")
+        await post(world, b, "current")
+        first = await follow(world, a)
+        assert (await first.next())[1]["text"] == "current"
+        second = await follow(world, a)
+        assert (await second.next())[1]["text"] == "current"
+        by_ids = Reader(await world.http.get(a.url(f"/items/{ITEM.sid}/{ITEM.rid}")))
+        assert (await by_ids.next())[1]["text"] == "current"
+        await post(world, b, "next")
+        for reader in (first, second, by_ids):
+            assert (await reader.next())[1]["text"] == "next"
+            reader.answer.close()
+
+
+@pytest.mark.parametrize("others", [0, 1])
+async def test_a_reader_that_comes_back_gets_what_it_missed_in_order(world: World, others: int) -> None:
+    async with world.domain("n0", "a") as a, world.domain("n2", "b") as b:
+        staying = [await follow(world, a) for _ in range(others)]
+        reader = await follow(world, a)
+        await post(world, b, "0")
+        last, event = await reader.next()
+        assert event["text"] == "0"
+        reader.answer.close()
+        await until(lambda: a.web.streams.open_streams == others)
+        for number in range(1, 4):
+            await post(world, b, str(number))
+        reader = await follow(world, a, last)
+        assert [(await reader.next())[1]["text"] for _ in range(3)] == ["1", "2", "3"]
+        for other in staying:
+            assert [(await other.next())[1]["text"] for _ in range(4)] == ["0", "1", "2", "3"]
+            other.answer.close()
+        reader.answer.close()
+
+
+async def test_readers_at_the_same_gateway_hear_it_and_so_does_a_websub_subscriber(world: World) -> None:
+    received: list[tuple[str, bytes]] = []
+
+    async def verify(request: web.Request) -> web.Response:
+        return web.Response(text=request.query["hub.challenge"])
+
+    async def take(request: web.Request) -> web.Response:
+        received.append((request.headers["Content-Type"], await request.read()))
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_get("/callback", verify)
+    app.router.add_post("/callback", take)
+    callback = TestServer(app)
+    await callback.start_server()
+    try:
+        async with world.domain("n0", "a") as a:
+            form = {"hub.mode": "subscribe", "hub.topic": TOPIC, "hub.callback": str(callback.make_url("/callback"))}
+            assert (await world.http.post(a.gateway.hub.url, data=form)).status == 202
+            await until(lambda: a.gateway.control.follows(ITEM))
+            reader = await follow(world, a)
+            await post(world, a, "to both")
+            assert (await reader.next())[1]["text"] == "to both"
+            await until(lambda: received)
+            assert received == [("text/plain", b"to both")]
+            reader.answer.close()
+    finally:
+        await callback.close()
+
+
+async def test_curl_is_enough(world: World) -> None:
+    curl = which("curl")
+    if curl is None:
+        pytest.skip("curl is not installed")
+    async with world.domain("n0", "a") as a:
+        address = a.url("/topics?name=http://news.example/curl")
+        reading = await asyncio.create_subprocess_exec(curl, "-sN", address, stdout=asyncio.subprocess.PIPE)
+        assert reading.stdout is not None
+        assert await reading.stdout.readline() == b": following http://news.example/curl\n"
+        writing = await asyncio.create_subprocess_exec(
+            curl, "-s", "-H", "Content-Type: text/plain", "-d", "from curl", address, stdout=asyncio.subprocess.PIPE
+        )
+        answer, _ = await writing.communicate()
+        version = json.loads(answer)["version"]
+        async with asyncio.timeout(20):
+            await reading.stdout.readline()
+            assert await reading.stdout.readline() == f"id: {version}\n".encode()
+            assert b'"text":"from curl"' in await reading.stdout.readline()
+        reading.terminate()
+        await reading.communicate()
+
+
+async def refusal(answer: ClientResponse) -> tuple[int, str]:
+    assert answer.content_type == "text/plain"
+    text = await answer.text()
+    assert text.endswith("\n")
+    assert "\n" not in text[:-1]
+    return answer.status, text
+
+
+async def test_refusals_are_short_and_say_what_is_wrong(world: World) -> None:
+    config = StreamConfig(max_body=10, max_streams_per_client=1, tokens=("let me",), publish_below=("http://mine/",))
+    async with world.domain("n0", "a", streams=config) as a:
+        topics = a.url("/topics")
+        for query in ({}, {"name": "ftp://x/"}, {"name": "http://"}):
+            assert (await refusal(await world.http.get(topics, params=query)))[0] == 400
+        assert (await refusal(await world.http.get(a.url("/items/::1/xyz"))))[0] == 400
+        bad_id = await world.http.get(topics, params={"name": TOPIC}, headers={"Last-Event-ID": "7"})
+        assert (await refusal(bad_id))[0] == 400
+        mine = {"name": "http://mine/x"}
+        token = {"Authorization": "Bearer let me"}
+        assert (await refusal(await world.http.post(topics, params=mine, data="x")))[0] == 401
+        wrong = {"Authorization": "Bearer let"}
+        assert (await refusal(await world.http.post(topics, params=mine, data="x", headers=wrong)))[0] == 403
+        long = await world.http.post(topics, params=mine, data="x" * 11, headers=token)
+        assert await refusal(long) == (413, "the body is longer than 10 bytes\n")
+        elsewhere = await world.http.post(topics, params={"name": TOPIC}, data="x", headers=token)
+        assert (await refusal(elsewhere))[0] == 400
+        assert (await world.http.post(topics, params=mine, data="x", headers=token)).status == 201
+        reader = await follow(world, a)
+        assert (await refusal(await world.http.get(topics, params={"name": TOPIC})))[0] == 429
+        reader.answer.close()
+        assert (await refusal(await world.http.delete(topics)))[0] == 405
+
+
+async def test_scripts_of_other_sites_need_the_operators_word(world: World) -> None:
+    origin = {"Origin": "https://page.example"}
+    async with world.domain("n0", "a") as a:
+        answer = await world.http.post(a.url("/topics"), params={"name": TOPIC}, data="x", headers=origin)
+        assert (await refusal(answer))[0] == 403
+        own = {"Origin": a.url("")}
+        answer = await world.http.post(a.url("/topics"), params={"name": TOPIC}, data="x", headers=own)
+        assert answer.status == 201
+    async with world.domain("n0", "a", streams=StreamConfig(cors_origins=("https://page.example",))) as a:
+        asked = {**origin, "Access-Control-Request-Method": "POST"}
+        answer = await world.http.options(a.url("/topics"), headers=asked)
+        assert answer.status == 204
+        assert answer.headers["Access-Control-Allow-Origin"] == "https://page.example"
+        answer = await world.http.get(a.url("/topics"), params={"name": TOPIC}, headers=origin)
+        assert answer.headers["Access-Control-Allow-Origin"] == "https://page.example"
+        answer.close()
+
+
+async def test_streams_of_a_killed_gateway_leave_nothing(world: World) -> None:
+    async with world.domain("n0", "a") as a:
+        await a.gateway.control.subscribe(a.web.streams, "nobody is there", TOPIC, lease=100)
+        assert a.gateway.control.subscriptions(ITEM)
+    async with world.domain("n0", "a") as a:
+        assert not a.gateway.control.subscriptions(ITEM)
+        assert not a.gateway.control.follows(ITEM)
+
+
+async def test_an_open_stream_renews_its_lease(world: World) -> None:
+    async with world.domain("n0", "a", streams=StreamConfig(lease=0.3)) as a:
+        reader = await follow(world, a)
+        [first] = a.gateway.control.subscriptions(ITEM)
+        await reader.block()
+        await until(lambda: a.gateway.control.subscriptions(ITEM)[0].until > first.until)
+        reader.answer.close()
+
+
+async def test_a_reader_that_takes_nothing_is_cut_off(world: World) -> None:
+    config = StreamConfig(max_waiting_bytes=400_000, write_timeout=60)
+    # A small buffer on the reading side, so that what is not read is soon not taken.
+    async with world.domain("n0", "a", streams=config) as a, ClientSession(read_bufsize=1024) as http:
+        answer = await http.get(a.url("/topics"), params={"name": TOPIC})
+        for number in range(60):
+            if a.web.streams.cut:
+                break
+            await post(world, a, str(number) * 200_000)
+        await until(lambda: a.web.streams.cut == 1)
+        await until(lambda: a.web.streams.open_streams == 0)
+        answer.close()
+
+
+def crossing(number: int) -> Crossing:
+    return Crossing("push", "n", "text/plain", b"%d" % number, "", Identifier(number.to_bytes(32, "big")), number)
+
+
+async def test_what_came_while_looking_back_follows_once_and_in_order() -> None:
+    stream = Stream("who", "what", 10_000)
+    for number in (2, 3, 4):
+        stream.offer(crossing(number))
+    stream.begin([crossing(1), crossing(2), crossing(3)])
+    got = [await stream.next(0) for _ in range(5)]
+    assert got == [crossing(1), crossing(2), crossing(3), crossing(4), None]
+
+
+async def test_a_stream_that_is_full_is_overrun_but_one_large_document_passes() -> None:
+    stream = Stream("who", "what", 100)
+    stream.begin(())
+    stream.offer(Crossing("push", "n", "text/plain", bytes(1000)))
+    assert await stream.next(0) is not None
+    stream.offer(crossing(1))
+    stream.offer(crossing(2))
+    assert stream.overrun
+    assert await stream.next(0) is None
+
+
+def test_a_body_that_is_not_what_its_type_says_is_given_as_bytes() -> None:
+    assert b'"base64":"/w=="' in event_of(Crossing("push", "n", "text/plain", b"\xff"))
+    assert b'"base64":"YQ=="' in event_of(Crossing("push", "n", "text/plain; charset=utf-16", b"a"))
+    assert b'"text":"a\\nb"' in event_of(Crossing("push", "n", "application/atom+xml", b"a\nb"))
