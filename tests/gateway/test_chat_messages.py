@@ -1,5 +1,6 @@
 """Messages as RSS 2.0 documents: what is written is read, and nothing else is."""
 
+import contextlib
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -84,10 +85,8 @@ def test_a_damaged_document_is_read_or_refused(data: st.DataObject) -> None:
     document = bytearray(write_message(Message("m1", ALICE, "hello", NOW, BOB)))
     for _ in range(data.draw(st.integers(1, 4))):
         document[data.draw(st.integers(0, len(document) - 1))] = data.draw(st.integers(0, 255))
-    try:
+    with contextlib.suppress(ChatError):
         read(bytes(document))
-    except ChatError:
-        pass
 
 
 CREATOR = f"<dc:creator>{ALICE}</dc:creator>"

@@ -3,7 +3,8 @@
 Run `one`, gateways b (clock cb) and a (clock ca, whose wall clock is 1 ms ahead):
 
 p1..p4 start at b at 100, 200, 300, 400: pinged, fetched +1, accepted +3, published +4, received at a +4+c,
-relayed +5+c, delivered at a +5+c+f and at b +3+l, with c = 2, 4, 6, 8; f = 1, 1, 2, 2; l = 1, 2, 3, 4; payload 300, 400, 500, 600.
+relayed +5+c, delivered at a +5+c+f and at b +3+l, with c = 2, 4, 6, 8; f = 1, 1, 2, 2; l = 1, 2, 3, 4;
+payload 300, 400, 500, 600.
 p5 goes from a to b: accepted 900, published 901, received 903, relayed 904, delivered 905.
 p6 is lost: accepted 1000, published 1001, delivered at b 1002. p7 has no end, p8 no start. p9's only delivery is
 given up. p1's delivery at a is made again 50 ms later; the record of p2's delivery at b is there twice.
