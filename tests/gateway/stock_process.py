@@ -11,30 +11,35 @@ import sys
 from tests.gateway.stock_subscriber import StockPublisher, StockSubscriber
 
 
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
 async def publisher(hub: str) -> None:
     reader = asyncio.StreamReader(limit=16 * 1024 * 1024)
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     async with StockPublisher(b"nothing yet", "text/plain") as stock:
         stock.hub = hub
-        print(stock.topic, flush=True)
+        say(stock.topic)
         while line := await reader.readline():
             content_type, _, body = line.decode().strip().partition(" ")
             stock.content_type = content_type
             await stock.publish(bytes.fromhex(body))
-            print("taken", flush=True)
+            say("taken")
 
 
 async def subscriber(hub: str, topic: str) -> None:
     async with StockSubscriber() as stock:
         await stock.ask(hub, topic)
-        print("subscribed" if stock.denied is None else f"denied {stock.denied}", flush=True)
+        say("subscribed" if stock.denied is None else f"denied {stock.denied}")
         number = 0
         while True:
             await stock.arrived(number + 1)
             taken = stock.taken[number]
             number += 1
             said = {"type": taken.content_type, "body": taken.body.hex(), "hub": taken.hub, "topic": taken.topic}
-            print(json.dumps(said), flush=True)
+            say(json.dumps(said))
 
 
 if __name__ == "__main__":
