@@ -17,6 +17,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from gateway.control import ControlConfig
+from gateway.discovery.part import DiscoveryConfig
+from gateway.discovery.section import DiscoveryKeyError, DiscoverySection, discovery_config
 from gateway.gateway import GatewayConfig
 from identifiers import HashName, Naming, NoZoneError, Scheme, TopicError, split_user, zone_of
 from psirp_stack.node.config import MAX_FILE_BYTES, NodeConfigError, NodeFile, read_secret
@@ -133,6 +135,7 @@ class GatewayFile(Struct, frozen=True, forbid_unknown_fields=True):
     node: dict[str, object] | None = None
     """Read by `psirp_stack.node.config`: the same keys as in the file of `psph node`."""
     limits: LimitsSection = LimitsSection()
+    discovery: DiscoverySection = DiscoverySection()
 
 
 def load(path: Path, environment: Mapping[str, str] | None = None) -> GatewayConfig:
@@ -199,7 +202,14 @@ class _Builder:
             name=file.gateway.name,
             domain=self._domain(),
             zones=self._zones(),
+            discovery=self._discovery(),
         )
+
+    def _discovery(self) -> DiscoveryConfig:
+        try:
+            return discovery_config(self._file.discovery, self._folder, self._domain())
+        except DiscoveryKeyError as error:
+            raise _KeyWrongError(error.key, str(error)) from None
 
     def _domain(self) -> str | None:
         domain = self._file.gateway.domain

@@ -97,4 +97,24 @@ streams = 2000
 kept_publications = 100000
 kept_bytes = 1073741824
 kept_age = 604800.0
+
+[discovery]                         # SRV records of _psirp._tcp in the DNS: docs/discovery.md
+say_where = false                   # tell a subscriber who is denied which gateways the topic's domain names
+nameservers = []                    # addresses; default: those of the machine
+nameserver_port = 53
+patience = 3.0                      # seconds that looking it up may take
+
+# Keep the own record current. Not a default: without this section, somebody else does.
+# [discovery.register]
+# server = "ns1.example.com"        # the zone's primary server
+# key_file = "update.key"           # tsig-keygen -a hmac-sha256 NAME > update.key, mode 0600
+# target = "gw1.example.com"        # the name of this machine
+# port = 443                        # default: where the hub listens
+# domain = "example.com"            # default: gateway.domain
+# zone = "example.com"              # default: the domain
+# priority = 10                     # lower ones are tried first
+# weight = 10                       # a share among equals
+# ttl = 60
+# server_port = 53
+# interval = 300.0                  # seconds between two looks at the record
 """

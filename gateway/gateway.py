@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from gateway.adapters.chat import ChatAdapter
 from gateway.adapters.chat_store import MIGRATIONS as CHAT_TABLES
@@ -19,6 +20,7 @@ from gateway.adapters.stream import StreamAdapter
 from gateway.bootstrapping import MIGRATIONS as BOOTSTRAPPING_TABLES
 from gateway.bootstrapping import Bootstrapping, BootstrappingConfig
 from gateway.control import Control, ControlConfig
+from gateway.discovery import Discovery, DiscoveryConfig, Signpost
 from gateway.network import PsirpNetwork
 from gateway.store import MIGRATIONS, ControlStore
 from gateway.web.server import WebConfig, WebServer
@@ -52,6 +54,7 @@ class GatewayConfig:
     bootstrapping: BootstrappingConfig = field(default_factory=BootstrappingConfig)
     web: WebConfig | None = None
     """The port for people and scripts: chat page and REST facade. None: there is none."""
+    discovery: DiscoveryConfig = field(default_factory=DiscoveryConfig)
 
 
 class Gateway:
@@ -64,7 +67,10 @@ class Gateway:
     ) -> None:
         self.config = config
         self.bootstrapping = Bootstrapping(config.bootstrapping, config.naming, clock, observer)
-        self.hub = Hub(config.hub, validator=self.bootstrapping, observer=observer, clock=clock)
+        self.discovery = Discovery(config.discovery, allow_private=config.hub.allow_private, observer=observer)
+        says_where = config.discovery.say_where
+        validator = Signpost(self.bootstrapping, self.discovery) if says_where else self.bootstrapping
+        self.hub = Hub(config.hub, validator=validator, observer=observer, clock=clock)
         self.hub.add_listener(self.bootstrapping)
         self._observer = observer
         self._clock = clock
@@ -117,6 +123,7 @@ class Gateway:
             await web.start()
         await control.start()
         await self.bootstrapping.start()
+        await self.discovery.start(urlsplit(self.hub.local_url).port or 80)
 
     def _web_server(self, config: WebConfig, control: Control, store: ControlStore) -> WebServer:
         naming = self.config.naming
@@ -130,6 +137,7 @@ class Gateway:
 
     async def stop(self) -> None:
         """Take nothing new, write down what is known, let go of the network last."""
+        await self.discovery.stop()
         parts, self._parts = self._parts, None
         if parts is not None:
             if parts.web is not None:

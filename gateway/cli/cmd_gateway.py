@@ -3,12 +3,15 @@
 import argparse
 import asyncio
 import signal
+import sys
 from pathlib import Path
 
 import uvloop
 
 from gateway.cli.errors import CommandError
 from gateway.config import ConfigError, load
+from gateway.discovery import DiscoveryError
+from gateway.discovery.events import RegistrationFailed
 from gateway.gateway import Gateway, GatewayConfig
 from psirp_stack.authentication.keys import KeyFileError
 from psirp_stack.graph import GraphError
@@ -41,6 +44,7 @@ def run(args: argparse.Namespace) -> int:
         uvloop.run(_serve(load(args.config)))
     except (
         ConfigError,
+        DiscoveryError,
         NodeConfigError,
         GraphError,
         KeyFileError,
@@ -57,7 +61,7 @@ async def _serve(config: GatewayConfig) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    gateway = Gateway(config)
+    gateway = Gateway(config, observer=_complain)
     try:
         await gateway.start()
         where = "" if gateway.hub.url == gateway.hub.local_url else f", listening on {gateway.hub.local_url}"
@@ -66,3 +70,10 @@ async def _serve(config: GatewayConfig) -> None:
         await stop.wait()
     finally:
         await gateway.stop()
+
+
+def _complain(event: object) -> None:
+    """What an operator must know and would see nowhere else."""
+    if isinstance(event, RegistrationFailed):
+        again = "" if event.retry_in is None else f"; trying again in {event.retry_in:.0f} s"
+        print(f"psph gateway: {event.name}: {event.reason}{again}", file=sys.stderr, flush=True)

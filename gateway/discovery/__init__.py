@@ -16,6 +16,7 @@ from gateway.discovery.model import (
     LookupFailedError,
 )
 from gateway.discovery.order import order_to_try
+from gateway.discovery.part import Discovery, DiscoveryConfig, RegisterConfig, Signpost
 from gateway.discovery.registrar import Registrar, RegistrarConfig
 from gateway.discovery.registration import OwnRecord, RegistrationError
 from gateway.discovery.resolver import Resolver, ResolverConfig
@@ -25,6 +26,8 @@ __all__ = [
     "Availability",
     "BackOff",
     "CacheConfig",
+    "Discovery",
+    "DiscoveryConfig",
     "DiscoveryError",
     "DiscoveryEvent",
     "DomainError",
@@ -37,10 +40,12 @@ __all__ = [
     "LookupFailedError",
     "Observer",
     "OwnRecord",
+    "RegisterConfig",
     "Registrar",
     "RegistrarConfig",
     "RegistrationError",
     "Resolver",
     "ResolverConfig",
+    "Signpost",
     "order_to_try",
 ]

@@ -8,6 +8,7 @@ gate-a ---- f1 ---- gate-b        every link is a pair of UDP ports on loopback;
 
 import asyncio
 import json
+import secrets
 import signal
 import socket
 import sys
@@ -117,12 +118,13 @@ class Parts:
     """All processes, their configurations written to `folder`."""
 
     def __init__(self, folder: Path) -> None:
-        free = iter(_free_ports(2 * len(LINKS) + len(GATEWAYS)))
+        host = _own_address()
+        free = iter(_free_ports(host, 2 * len(LINKS) + len(GATEWAYS)))
         links: dict[str, list[str]] = {name: [] for name in (*GATEWAYS, *NODES)}
         for one, other in LINKS:
             ports = next(free), next(free)
             for name, (own, peer) in ((one, ports), (other, ports[::-1])):
-                links[name].append(f'{{ udp = "127.0.0.1:{own}", peer = "127.0.0.1:{peer}" }}')
+                links[name].append(f'{{ udp = "{host}:{own}", peer = "{host}:{peer}" }}')
         self.hubs: dict[str, str] = {}
         self.all: dict[str, Part] = {}
         for name in (*NODES, *GATEWAYS):
@@ -130,7 +132,7 @@ class Parts:
             times = f"times = {{ hello = {HELLO}, lease = {LEASE} }}\n"
             file = folder / f"{name}.toml"
             if name in GATEWAYS:
-                address = f"127.0.0.1:{next(free)}"
+                address = f"{host}:{next(free)}"
                 self.hubs[name] = f"http://{address}/"
                 file.write_text(
                     f"[gateway]\nname = {json.dumps(name)}\n[store]\npath = {json.dumps(name)}\n"
@@ -157,13 +159,19 @@ class Parts:
             await part.end()
 
 
-def _free_ports(count: int) -> list[int]:
+def _own_address() -> str:
+    """An address of loopback for this run alone: a killed process must find its port free again, and connections that
+    others make meanwhile come from 127.0.0.1."""
+    return f"127.{1 + secrets.randbelow(254)}.{secrets.randbelow(256)}.{1 + secrets.randbelow(254)}"
+
+
+def _free_ports(host: str, count: int) -> list[int]:
     """Ports that nobody has now, for UDP and TCP alike; held all at once so that none comes twice."""
     with ExitStack() as stack:
         ports: list[int] = []
         while len(ports) < count:
             tcp = stack.enter_context(socket.socket())
-            tcp.bind(("127.0.0.1", 0))
+            tcp.bind((host, 0))
             udp = stack.enter_context(socket.socket(type=socket.SOCK_DGRAM))
             try:
                 udp.bind(tcp.getsockname())

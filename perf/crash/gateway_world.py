@@ -95,6 +95,9 @@ class GatewayWorld:
     def topic(self, number: int) -> str:
         return self._publisher.url(f"/topic/{number}")
 
+    def callback_url(self, callback: Callback) -> str:
+        return self._receiver.url(callback.path)
+
     def problem(self, kind: str, example: str) -> None:
         self.problems[kind] += 1
         if len(self.examples) < EXAMPLES_KEPT:
@@ -106,7 +109,7 @@ class GatewayWorld:
         form = {
             "hub.mode": "subscribe",
             "hub.topic": self.topic(callback.topic),
-            "hub.callback": self._receiver.url(callback.path),
+            "hub.callback": self.callback_url(callback),
         }
         client = Client(self.hubs[callback.domain])
         try:

@@ -10,6 +10,7 @@ import pytest
 from gateway.cli.main import main
 from gateway.config import ConfigError, GatewayFile, check, load
 from gateway.config_example import EXAMPLE
+from gateway.discovery.section import RegisterSection
 from identifiers import HashName, Scheme
 from psirp_stack.node.config import NodeFile
 
@@ -42,7 +43,9 @@ def test_the_example_is_complete_and_shows_the_defaults() -> None:
     def compare(struct: type[msgspec.Struct], given: dict[str, Any], default: object) -> None:
         for field in msgspec.structs.fields(struct):
             value = getattr(default, field.name, None)
-            if isinstance(value, msgspec.Struct):
+            if field.name == "register":  # a section that is not there by default
+                assert {each.name for each in msgspec.structs.fields(RegisterSection)} <= names
+            elif isinstance(value, msgspec.Struct):
                 compare(type(value), given.get(field.name, {}), value)
             elif field.name not in ("node", "links", "socket"):
                 assert field.name in names, field.name
@@ -90,6 +93,8 @@ def test_an_empty_gateway_with_a_node_has_the_defaults_of_the_hub(tmp_path: Path
         ("node", {"name": "a", "links": [{"udp": "127.0.0.1:1", "peer": "127.0.0.1:2", "mtu": 1}]}, "mtu", ">= 576"),
         ("node", {"name": "a", "keys": {"signing": "no.key"}}, "node.keys.signing", "not there"),
         ("nonsense", {}, "nonsense", "no such key"),
+        ("discovery", {"nameservers": ["ns1"]}, "discovery.nameservers", "IP address"),
+        ("discovery", {"register": {}}, "discovery.register.server", "missing"),
     ],
 )
 def test_a_refusal_names_the_key(tmp_path: Path, section: str, values: object, key: str, says: str) -> None:
@@ -97,6 +102,28 @@ def test_a_refusal_names_the_key(tmp_path: Path, section: str, values: object, k
     assert text.startswith("x.toml: ")
     assert key in text.split(": ")[1]
     assert says in text
+
+
+def test_a_registration_is_checked_whole(tmp_path: Path) -> None:
+    key = tmp_path / "update.key"
+    key.write_text('key "k" { algorithm hmac-sha256; secret "c2l4dGVlbiBieXRlcyBvciBtb3JlIG9mIGEgc2VjcmV0"; };')
+    register = {"server": "127.0.0.1", "key_file": "update.key", "target": "gw1.example.com"}
+
+    def refused(**changed: object) -> str:
+        return refusal(tmp_path, discovery={"register": {**register, "domain": "example.com", **changed}})
+
+    key.chmod(0o644)
+    assert "discovery.register.key_file" in refused()
+    key.chmod(0o600)
+    assert "discovery.register.key_file" in refused(key_file="absent")
+    assert "discovery.register: " in refused(target="127.0.0.1")
+    assert "does not hold" in refused(zone="example.org")
+    assert "discovery.register.weight" in refused(weight=70_000)
+    assert "discovery.register.domain" in refusal(tmp_path, discovery={"register": register})
+    config = check({"node": NODE, "gateway": {"domain": "example.com"}, "discovery": {"register": register}}, tmp_path)
+    assert config.discovery.register is not None
+    assert config.discovery.register.domain == "example.com"
+    assert config.discovery.register.registrar(8080).record.port == 8080
 
 
 def test_neither_a_node_nor_a_socket_is_refused(tmp_path: Path) -> None:

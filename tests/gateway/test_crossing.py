@@ -93,10 +93,12 @@ class World:
         self.plan = network_plan
 
     @asynccontextmanager
-    async def gateway(self, node: str, name: str) -> AsyncIterator[Gateway]:
+    async def gateway(
+        self, node: str, name: str, observer: Callable[[object], None] | None = None
+    ) -> AsyncIterator[Gateway]:
         hub = HubConfig(self.data / name / "hub", allow_private=True, canary=CanaryConfig(enabled=False))
         config = GatewayConfig(self.data / name, hub, attach=socket_of(self.data / "net", node))
-        gateway = Gateway(config)
+        gateway = Gateway(config, observer=observer)
         await gateway.start()
         try:
             yield gateway
