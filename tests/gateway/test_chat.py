@@ -386,9 +386,8 @@ async def test_plain_readers_are_not_shown_what_people_say(world: World) -> None
         await is_state(alice, BOB, name, "sent")
         late = Reader(await world.http.get(a.url("/topics"), params=topic))
         # The same item, but a document of a topic: that is shown, and is the first thing that is.
-        answer = await world.http.post(
-            b.url("/topics"), params=topic, data="public", headers={"Content-Type": "text/plain"}
-        )
+        plain = {"Content-Type": "text/plain"}
+        answer = await world.http.post(a.url("/topics"), params=topic, data="public", headers=plain)
         assert answer.status == 201
         for reader in (early, late):
             assert (await reader.next())[1]["text"] == "public"
