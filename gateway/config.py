@@ -18,6 +18,8 @@ from msgspec import Meta, Struct
 
 from gateway.control import ControlConfig
 from gateway.gateway import GatewayConfig
+from gateway.web.sections import ChatSection, SectionError, WebSection, web_config
+from gateway.web.server import WebConfig
 from identifiers import HashName, Naming, NoZoneError, Scheme, TopicError, split_user, zone_of
 from psirp_stack.node.config import MAX_FILE_BYTES, NodeConfigError, NodeFile, read_secret
 from psirp_stack.node.config import check as check_node
@@ -133,6 +135,8 @@ class GatewayFile(Struct, frozen=True, forbid_unknown_fields=True):
     node: dict[str, object] | None = None
     """Read by `psirp_stack.node.config`: the same keys as in the file of `psph node`."""
     limits: LimitsSection = LimitsSection()
+    web: WebSection = WebSection()
+    chat: ChatSection = ChatSection()
 
 
 def load(path: Path, environment: Mapping[str, str] | None = None) -> GatewayConfig:
@@ -199,7 +203,14 @@ class _Builder:
             name=file.gateway.name,
             domain=self._domain(),
             zones=self._zones(),
+            web=self._web(),
         )
+
+    def _web(self) -> WebConfig | None:
+        try:
+            return web_config(self._file.web, self._file.chat, self._domain(), _address, self._secrets)
+        except SectionError as error:
+            raise _KeyWrongError(error.key, error.what) from None
 
     def _domain(self) -> str | None:
         domain = self._file.gateway.domain

@@ -51,7 +51,9 @@ class StreamConfig:
     """How long the subscription of a stream outlives a gateway that was killed."""
     publish_timeout: float = 30.0
     tokens: tuple[str, ...] = ()
-    """Who publishes must show one of these; none: everybody may."""
+    """Who publishes must show one of these."""
+    anyone_may_publish: bool = True
+    """Without tokens: whether everybody may publish, or nobody."""
     publish_below: tuple[str, ...] = ()
     """Only topics that begin like one of these may be published; none: all."""
     hidden_kinds: frozenset[str] = frozenset({"chat"})

@@ -183,6 +183,15 @@ async def test_refusals_are_short_and_say_what_is_wrong(world: World) -> None:
         assert (await refusal(await world.http.delete(topics)))[0] == 405
 
 
+async def test_nobody_publishes_where_the_operator_has_said_nothing(world: World) -> None:
+    async with world.domain("n0", "a", streams=StreamConfig(anyone_may_publish=False)) as a:
+        refused = await world.http.post(a.url("/topics"), params={"name": TOPIC}, data="x")
+        assert await refusal(refused) == (
+            403,
+            "nobody may publish here: the operator can set web.publish_tokens_file\n",
+        )
+
+
 async def test_scripts_of_other_sites_need_the_operators_word(world: World) -> None:
     origin = {"Origin": "https://page.example"}
     async with world.domain("n0", "a") as a:
