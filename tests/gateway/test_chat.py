@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from xml.etree import ElementTree
 
 import pytest
@@ -38,12 +38,18 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield world
 
 
+class Place(Protocol):
+    """Where a gateway's web port is."""
+
+    def url(self, path: str) -> str: ...
+
+
 @dataclass
 class Person:
     """What the page does for somebody."""
 
     http: ClientSession
-    domain: Domain
+    domain: Place
     address: str
     token: str
 
