@@ -20,6 +20,8 @@ from gateway.control import ControlConfig
 from gateway.discovery.part import DiscoveryConfig
 from gateway.discovery.section import DiscoveryKeyError, DiscoverySection, discovery_config
 from gateway.gateway import GatewayConfig
+from gateway.web.sections import ChatSection, SectionError, WebSection, web_config
+from gateway.web.server import WebConfig
 from identifiers import HashName, Naming, NoZoneError, Scheme, TopicError, split_user, zone_of
 from psirp_stack.node.config import MAX_FILE_BYTES, NodeConfigError, NodeFile, read_secret
 from psirp_stack.node.config import check as check_node
@@ -136,6 +138,8 @@ class GatewayFile(Struct, frozen=True, forbid_unknown_fields=True):
     """Read by `psirp_stack.node.config`: the same keys as in the file of `psph node`."""
     limits: LimitsSection = LimitsSection()
     discovery: DiscoverySection = DiscoverySection()
+    web: WebSection = WebSection()
+    chat: ChatSection = ChatSection()
 
 
 def load(path: Path, environment: Mapping[str, str] | None = None) -> GatewayConfig:
@@ -203,6 +207,7 @@ class _Builder:
             domain=self._domain(),
             zones=self._zones(),
             discovery=self._discovery(),
+            web=self._web(),
         )
 
     def _discovery(self) -> DiscoveryConfig:
@@ -210,6 +215,12 @@ class _Builder:
             return discovery_config(self._file.discovery, self._folder, self._domain())
         except DiscoveryKeyError as error:
             raise _KeyWrongError(error.key, str(error)) from None
+
+    def _web(self) -> WebConfig | None:
+        try:
+            return web_config(self._file.web, self._file.chat, self._domain(), _address, self._secrets)
+        except SectionError as error:
+            raise _KeyWrongError(error.key, error.what) from None
 
     def _domain(self) -> str | None:
         domain = self._file.gateway.domain

@@ -117,4 +117,34 @@ patience = 3.0                      # seconds that looking it up may take
 # ttl = 60
 # server_port = 53
 # interval = 300.0                  # seconds between two looks at the record
+
+[web]                               # for people and scripts: chat page, and topics by GET and POST (docs/rest.md)
+listen = ""                         # for instance "127.0.0.1:8081"; empty: there is no such port
+# public_url = "https://chat.example.com/"      # where people find it; default: where it listens
+names = []                          # host names that it answers to beside addresses and that of public_url
+trusted_proxies = []                # take a client's address from these proxies' X-Forwarded-For
+anyone_may_publish = false          # whether a POST needs no token
+# publish_tokens_file = "rest.tokens"           # one a line: who has one may publish
+publish_below = []                  # when given, only topics that begin like one of these
+cors_origins = []                   # sites whose scripts may use it, "*" for all
+connections = 10000
+requests_per_client = 50.0          # a second
+requests_per_client_burst = 500.0
+readers = 2000                      # open streams
+readers_per_client = 50
+waiting_bytes = 16777216            # for one slow reader, before it is cut off
+published_bytes = 4194304           # of one POST
+
+[chat]                              # a page for user@domain (docs/chat.md): needs gateway.domain and web.listen
+enabled = true
+people = 10000
+partners = 50                       # of one person
+kept_messages = 1000                # of each conversation
+waiting_messages = 200              # of one person, while the network does not take them
+messages_per_second = 2.0           # of one person
+messages_burst = 20.0
+idle_days = 90.0                    # then a name is free again
+unused_days = 1.0                   # the same for one that never talked to anybody
+pages = 2000                        # open at the same time
+pages_per_person = 8
 """

@@ -3,7 +3,8 @@
     blog in domain B  --ping-->  gateway B  ==n0==n1==n2==n3==n4==  gateway A  --POST-->  reader in domain A
 
 Everything is real (two hubs over HTTP, two gateways, five nodes on in-process links); only the addresses are this
-machine's. The blog writes a new entry now and then and pings its hub; the reader notes what arrives, and when.
+machine's. The blog writes a new entry now and then and pings its hub; the reader notes what arrives, and when. Each
+domain has a chat page for its people as well.
 """
 
 import asyncio
@@ -19,7 +20,9 @@ from typing import Self
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
+from gateway.adapters.chat import ChatConfig
 from gateway.gateway import Gateway, GatewayConfig
+from gateway.web.server import WebConfig
 from psirp_stack.emulation.network import EmulatedNetwork, socket_of
 from psirp_stack.emulation.plan import plan
 from psirp_stack.node.config import TimesFile
@@ -123,6 +126,8 @@ class Demo:
             "domain B, feed": self.topic,
             "domain A, hub": self.gateway_a.hub.url,
             "domain A, reader": self.callback,
+            "domain B, chat": _chat_page(self.gateway_b),
+            "domain A, chat": _chat_page(self.gateway_a),
         }
         form = {"hub.mode": "subscribe", "hub.topic": self.topic, "hub.callback": self.callback}
         async with self._http.post(self.gateway_a.hub.url, data=form) as answer:
@@ -154,7 +159,9 @@ class Demo:
     async def _gateway(self, domain: str, socket: Path) -> Gateway:
         data = self._data / domain
         hub = HubConfig(data / "hub", host=HOST, allow_private=True, canary=CanaryConfig(enabled=False))
-        gateway = Gateway(GatewayConfig(data, hub, attach=socket))
+        name = f"{domain}.example"
+        people = WebConfig(HOST, chat=ChatConfig(name))
+        gateway = Gateway(GatewayConfig(data, hub, attach=socket, domain=name, web=people))
         self._stack.push_async_callback(gateway.stop)
         await gateway.start()
         return gateway
@@ -233,3 +240,7 @@ class Demo:
         self.summary.delays.append(arrival.delay)
         del self.summary.delays[:-REMEMBERED]
         self._told(arrival)
+
+
+def _chat_page(gateway: Gateway) -> str:
+    return "" if gateway.web is None else f"{gateway.web.url}chat/"

@@ -131,7 +131,8 @@ class Gateway:
         control.add(streams, hears_own=True)
         chat = None
         if config.chat is not None:
-            chat = ChatAdapter(config.chat, naming, control, ChatStore(store.database), self._clock, self._observer)
+            messages = ChatStore(store.database)
+            chat = ChatAdapter(config.chat, naming, control, messages, store, self._clock, self._observer)
             control.add(chat, hears_own=True)
         return WebServer(config, streams, chat, self._observer)
 

@@ -2,7 +2,8 @@
 
 Somebody publishes what they say on the item of their own name, and subscribes to the item of whom they talk to. What
 arrived is confirmed on an item of the receiver beside their name (`bob@b.example/receipts`; a name cannot hold a `/`),
-and a message that was missed, as a receipt for a later one shows, is sent again.
+and a message that was missed, as a receipt for a later one shows, is sent again. Who opens a conversation says so
+there as well, and gets what was said to them before.
 
 Everything is on disk before it is answered or acknowledged, so a gateway that is killed goes on where it was.
 """
@@ -30,19 +31,20 @@ from gateway.adapters.chat_messages import (
     write_receipt,
 )
 from gateway.adapters.chat_store import ChatStore, Line, State
+from gateway.adapters.errands import Errands
 from gateway.control import Control
-from gateway.events import GatewayEvent, PublishFailed
+from gateway.events import GatewayEvent, PublishFailed, StoreFailed
 from gateway.model import Crossing, NetworkError, RefusedError, Subscription
+from gateway.store import ControlStore
 from identifiers import ItemId, Naming, TopicError
 from identifiers.naming import split_user
-from storage import Transaction
+from storage import StorageError, Transaction
 
 T = TypeVar("T")
 RECEIPTS = "/receipts"
 PAGE = 200
-FIRST_WAIT = 0.2
-LONGEST_WAIT = 10.0
 SWEEP_EVERY = 600.0
+DAY = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ class ChatConfig:
     max_user_characters: int = 64
     idle_days: float = 90.0
     """A name that nobody used for so long is free again, and its history gone."""
+    unused_days: float = 1.0
+    """The same for a name that never talked to anybody."""
     messages_per_second: float = 2.0
     message_burst: float = 20.0
     max_attempts: int = 3
@@ -82,6 +86,7 @@ class ChatAdapter:
         naming: Naming,
         control: Control,
         store: ChatStore,
+        subscriptions: ControlStore,
         clock: Callable[[], float],
         observer: Callable[[GatewayEvent], None] | None = None,
     ) -> None:
@@ -93,9 +98,10 @@ class ChatAdapter:
         self._clock = clock
         self._observer = observer
         self._pages: dict[str, set[asyncio.Event]] = {}
-        self._to_send = asyncio.Event()
-        self._to_confirm = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._subscriptions = subscriptions
+        self._sending = Errands(self._send, observer)
+        self._confirming = Errands(self._confirm, observer)
+        self._sweeping: asyncio.Task[None] | None = None
         self.closing = False
 
     # What the control function needs.
@@ -128,10 +134,10 @@ class ChatAdapter:
         user = subscription.who
         if isinstance(document, Receipt):
             if is_receipt and document.to == user:
-                await self._write(
-                    partial(ChatStore.delivered, user, document.creator, document.received, self.config.max_attempts)
-                )
-                self._to_send.set()
+                received, begins = document.received, document.begins
+                work = partial(ChatStore.delivered, user, document.creator, received, begins, self.config.max_attempts)
+                if await self._write(work):
+                    self._sending.wake(user)
                 self._changed(user)
         elif not is_receipt and document.to in ("", user):
             now = self._clock()
@@ -140,21 +146,27 @@ class ChatAdapter:
             line = Line(0, user, document.creator, False, document.id, document.text, at, State.OWED, 1, 0)
             if await self._write(partial(_arrive_if_talking, line, self.config.keep)):
                 self._changed(user)
-            self._to_confirm.set()
+            self._confirming.wake((user, document.creator))
 
     # Life.
 
     async def start(self) -> None:
-        """Subscribe again to everybody somebody talks to, and go on sending and confirming."""
+        """Be subscribed to exactly those somebody talks to, and go on sending and confirming."""
+        held = {(one.who, one.what) for one in self._subscriptions.of_adapter(self.name)}
+        wanted: set[tuple[str, str]] = set()
         after = ("", "")
         while page := self.store.conversations(after, PAGE):
             after = page[-1]
-            for user, partner in page:
-                await self._follow(user, partner)
-        self._to_send.set()
-        self._to_confirm.set()
-        work = (self._send_all(), self._confirm_all(), self._sweep())
-        self._tasks = [asyncio.create_task(one) for one in work]
+            wanted.update((user, what) for user, partner in page for what in (partner, partner + RECEIPTS))
+        for user, what in sorted(held - wanted):
+            await self._control.unsubscribe(self, user, what)
+        for user, what in sorted(wanted - held):
+            await self._control.subscribe(self, user, what)
+        for user in self.store.senders():
+            self._sending.wake(user)
+        for conversation in self.store.debtors():
+            self._confirming.wake(conversation)
+        self._sweeping = asyncio.create_task(self._sweep())
 
     def close(self) -> None:
         """End the pages' connections; they come back to whoever listens then."""
@@ -165,9 +177,11 @@ class ChatAdapter:
 
     async def stop(self) -> None:
         self.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.gather(self._sweeping, return_exceptions=True)
+        await self._sending.stop()
+        await self._confirming.stop()
 
     # For the pages.
 
@@ -215,6 +229,7 @@ class ChatAdapter:
             await self._follow(user, address)
         except RefusedError as error:
             raise ChatError(str(error)) from None
+        self._confirming.wake((user, address))
         return address
 
     async def end(self, user: str, partner: str) -> None:
@@ -234,7 +249,7 @@ class ChatAdapter:
         said = await self._write(partial(ChatStore.say, line, self.config.keep, self.config.max_waiting))
         if said is None:
             raise ChatError(f"{self.config.max_waiting} of your messages wait for the network: try again later")
-        self._to_send.set()
+        self._sending.wake(user)
         self._changed(user)
         return said
 
@@ -258,56 +273,33 @@ class ChatAdapter:
 
     # In the background.
 
-    async def _send_all(self) -> None:
-        """Publish what waits: everybody's in order, different people's side by side."""
-        wait = FIRST_WAIT
-        while True:
-            self._to_send.clear()
-            by_user: dict[str, list[Line]] = {}
-            for line in self.store.left_to_do(State.WAITING, PAGE):
-                by_user.setdefault(line.user, []).append(line)
-            if not by_user:
-                await self._to_send.wait()
-                continue
-            if all(await asyncio.gather(*map(self._send, by_user.values()))):
-                wait = FIRST_WAIT
-                continue
-            await asyncio.sleep(wait)
-            wait = min(2 * wait, LONGEST_WAIT)
-
-    async def _send(self, lines: list[Line]) -> bool:
-        """Whether the network took them, or never will."""
-        for line in lines:
-            message = Message(line.id, line.user, line.text, line.at, line.partner, line.attempt)
-            state = await self._publish(line.user, line.user, write_message(message))
-            if state is None:
-                return False
-            await self._write(partial(ChatStore.settle, line.place, State.WAITING, state))
-            self._changed(line.user)
+    async def _send(self, user: str) -> bool:
+        """Publish what a user said, in order. Whether nothing is left."""
+        while lines := self.store.to_send(user, PAGE):
+            for line in lines:
+                message = Message(line.id, line.user, line.text, line.at, line.partner, line.attempt)
+                state = await self._publish(line.user, line.user, write_message(message))
+                if state is None:
+                    return False
+                await self._write(partial(ChatStore.settle, line.place, State.WAITING, state))
+                self._changed(line.user)
         return True
 
-    async def _confirm_all(self) -> None:
-        wait = FIRST_WAIT
-        while True:
-            self._to_confirm.clear()
-            owed: dict[tuple[str, str], list[int]] = {}
-            for line in self.store.left_to_do(State.OWED, PAGE):
-                owed.setdefault((line.user, line.partner), []).append(line.place)
-            if not owed:
-                await self._to_confirm.wait()
-                continue
-            if all(await asyncio.gather(*(self._confirm(*who, places) for who, places in owed.items()))):
-                wait = FIRST_WAIT
-                continue
-            await asyncio.sleep(wait)
-            wait = min(2 * wait, LONGEST_WAIT)
-
-    async def _confirm(self, user: str, partner: str, places: list[int]) -> bool:
-        received = tuple(self.store.received(user, partner, MAX_RECEIVED))
-        receipt = Receipt(secrets.token_hex(8), user, partner, received)
-        if await self._publish(user, user + RECEIPTS, write_receipt(receipt)) is None:
-            return False
-        await self._write(partial(ChatStore.acknowledged, places))
+    async def _confirm(self, conversation: tuple[str, str]) -> bool:
+        """Tell a partner what arrived from them, and the first time that somebody listens."""
+        user, partner = conversation
+        while (greeted := self.store.is_greeted(user, partner)) is not None:
+            owed = self.store.owed(user, partner, MAX_RECEIVED)
+            if greeted and not owed:
+                return True
+            names = [line.id for line in owed]
+            # The latest ones again, which costs little: a receipt that was lost is no loss then.
+            latest = self.store.received(user, partner, MAX_RECEIVED)
+            names += [name for name in latest if name not in names][: MAX_RECEIVED - len(names)]
+            receipt = Receipt(secrets.token_hex(8), user, partner, tuple(names), begins=not greeted)
+            if await self._publish(user, user + RECEIPTS, write_receipt(receipt)) is None:
+                return False
+            await self._write(partial(_confirmed, user, partner, [line.place for line in owed]))
         return True
 
     async def _publish(self, user: str, what: str, document: bytes) -> State | None:
@@ -323,9 +315,14 @@ class ChatAdapter:
 
     async def _sweep(self) -> None:
         while True:
-            for user in self.store.idle_users(self._clock() - self.config.idle_days * 24 * 3600, PAGE):
-                if user not in self._pages:
-                    await self.leave(user)
+            try:
+                now = self._clock()
+                idle, unused = (now - days * DAY for days in (self.config.idle_days, self.config.unused_days))
+                for user in self.store.idle_users(idle, unused, PAGE):
+                    if user not in self._pages:
+                        await self.leave(user)
+            except StorageError as error:
+                self._tell(StoreFailed(str(error)))
             await asyncio.sleep(SWEEP_EVERY)
 
     # Small things.
@@ -356,3 +353,8 @@ def _arrive_if_talking(line: Line, keep: int, tx: Transaction) -> bool:
     if not tx.execute("SELECT 1 FROM chat_partners WHERE user = ? AND partner = ?", (line.user, line.partner)):
         return False
     return ChatStore.arrive(line, keep, tx)
+
+
+def _confirmed(user: str, partner: str, places: Sequence[int], tx: Transaction) -> None:
+    ChatStore.acknowledged(places, tx)
+    ChatStore.greeted(user, partner, tx)

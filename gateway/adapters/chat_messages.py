@@ -8,7 +8,7 @@ Reading is strict where it protects: no document type, no entities, bounded size
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from urllib.parse import quote
 from xml.parsers import expat
@@ -52,12 +52,14 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Which messages of `to` have arrived at `creator`, the latest ones."""
+    """Which messages of `to` have arrived at `creator`."""
 
     id: str
     creator: str
     to: str
     received: tuple[str, ...]
+    begins: bool = False
+    """`creator` listens from now on: what was sent before and is not named here did not arrive."""
 
 
 def address_of(text: str) -> str:
@@ -105,6 +107,8 @@ def write_message(message: Message) -> bytes:
 
 def write_receipt(receipt: Receipt) -> bytes:
     more = [f"<psph:to>{_escape(receipt.to)}</psph:to>"]
+    if receipt.begins:
+        more.append("<psph:begins/>")
     more += [f"<psph:received>{_escape(one)}</psph:received>" for one in receipt.received]
     text = f"{len(receipt.received)} messages arrived"
     return _document(receipt.id, f"Receipt from {receipt.creator}", receipt.creator, text, more)
@@ -122,12 +126,12 @@ def read(body: bytes) -> Message | Receipt:
         name = hashlib.sha256(body).hexdigest()[:MAX_ID]
     if not is_id(name):
         raise ChatError("the identifier of the message is too long or not plain")
-    if found.received:
+    if found.received or found.begins:
         if len(found.received) > MAX_RECEIVED or not all(map(is_id, found.received)):
             raise ChatError(f"a receipt names at most {MAX_RECEIVED} messages by plain identifiers")
         if not to:
             raise ChatError("a receipt says whose messages arrived")
-        return Receipt(name, creator, to, tuple(found.received))
+        return Receipt(name, creator, to, tuple(found.received), found.begins)
     return Message(name, creator, checked_text(found.text), _seconds(found.date), to, _attempt(found.attempt))
 
 
@@ -141,7 +145,8 @@ class _Found:
     date: str = ""
     to: str = ""
     attempt: str = ""
-    received: list[str] | None = None
+    begins: bool = False
+    received: list[str] = field(default_factory=list)
 
 
 _FIELDS = {
@@ -153,6 +158,7 @@ _FIELDS = {
     f"{OURS} attempt": "attempt",
 }
 _RECEIVED = f"{OURS} received"
+_BEGINS = f"{OURS} begins"
 _CHANNEL_DEPTH = 3
 
 
@@ -160,7 +166,7 @@ class _Reader:
     """Takes the direct children of the channel; everything else in the document is passed over."""
 
     def __init__(self) -> None:
-        self._found = _Found(received=[])
+        self._found = _Found()
         self._path: list[str] = []
         self._text: list[str] | None = None
         self._seen: set[str] = set()
@@ -195,6 +201,8 @@ class _Reader:
             self._found.rss = attributes.get("version", "").startswith("2.")
         elif self._path == ["rss", "channel"]:
             self._found.channels += 1
+        elif self._here() and name == _BEGINS:
+            self._found.begins = True
         elif self._here() and (name == _RECEIVED or (name in _FIELDS and name not in self._seen)):
             self._seen.add(name)
             self._text = []
@@ -203,8 +211,7 @@ class _Reader:
         if self._text is not None and self._here():
             text, self._text = "".join(self._text), None
             if name == _RECEIVED:
-                if self._found.received is not None:
-                    self._found.received.append(text.strip())
+                self._found.received.append(text.strip())
             else:
                 setattr(self._found, _FIELDS[name], text)
         self._path.pop()

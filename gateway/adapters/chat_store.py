@@ -48,8 +48,22 @@ MIGRATIONS = [
             "CREATE TABLE chat_changes (latest INTEGER NOT NULL)",
             "INSERT INTO chat_changes VALUES (0)",
         ],
-    )
+    ),
+    Migration(
+        "chat",
+        2,
+        [
+            # Whether a partner was told that somebody listens to them now.
+            "ALTER TABLE chat_partners ADD COLUMN greeted INTEGER NOT NULL DEFAULT 0",
+            "CREATE INDEX chat_partners_to_greet ON chat_partners (user, partner) WHERE greeted = 0",
+            "CREATE UNIQUE INDEX chat_users_by_token ON chat_users (token)",
+            "DROP INDEX chat_messages_by_state",
+            "CREATE INDEX chat_messages_to_send ON chat_messages (user, place) WHERE state = 0",
+            "CREATE INDEX chat_messages_owed ON chat_messages (user, partner, place) WHERE state = 4",
+        ],
+    ),
 ]
+_NO_PLACE = 2**62
 _COLUMNS = "place, user, partner, mine, id, text, at, state, attempt, change"
 
 
@@ -98,8 +112,13 @@ class ChatStore:
         rows = self.database.read("SELECT user FROM chat_users WHERE token = ?", (token_hash(token),))
         return str(rows[0][0]) if rows else None
 
-    def idle_users(self, before: float, limit: int) -> list[str]:
-        rows = self.database.read("SELECT user FROM chat_users WHERE seen_at < ? LIMIT ?", (before, limit))
+    def idle_users(self, before: float, unused_before: float, limit: int) -> list[str]:
+        """Names that nobody used for long, or that were taken and never used to talk to anybody."""
+        rows = self.database.read(
+            "SELECT user FROM chat_users WHERE seen_at < ? OR (seen_at < ? AND NOT EXISTS ("
+            "SELECT 1 FROM chat_partners WHERE chat_partners.user = chat_users.user)) LIMIT ?",
+            (before, unused_before, limit),
+        )
         return [str(user) for (user,) in rows]
 
     @staticmethod
@@ -137,6 +156,11 @@ class ChatStore:
         )
         return [(str(user), str(partner)) for user, partner in rows]
 
+    def is_greeted(self, user: str, partner: str) -> bool | None:
+        """Whether the partner knows that the user listens; None when they do not talk."""
+        rows = self.database.read("SELECT greeted FROM chat_partners WHERE user = ? AND partner = ?", (user, partner))
+        return bool(rows[0][0]) if rows else None
+
     @staticmethod
     def open(user: str, partner: str, now: float, max_partners: int, tx: Transaction) -> bool:
         """False when there are too many already."""
@@ -144,8 +168,12 @@ class ChatStore:
             return True
         if tx.execute("SELECT count(*) FROM chat_partners WHERE user = ?", (user,))[0][0] >= max_partners:
             return False
-        tx.execute("INSERT INTO chat_partners VALUES (?, ?, ?)", (user, partner, now))
+        tx.execute("INSERT INTO chat_partners (user, partner, opened_at) VALUES (?, ?, ?)", (user, partner, now))
         return True
+
+    @staticmethod
+    def greeted(user: str, partner: str, tx: Transaction) -> None:
+        tx.execute("UPDATE chat_partners SET greeted = 1 WHERE user = ? AND partner = ?", (user, partner))
 
     @staticmethod
     def close(user: str, partner: str, tx: Transaction) -> None:
@@ -173,12 +201,33 @@ class ChatStore:
     def latest_change(self) -> int:
         return int(self.database.read("SELECT latest FROM chat_changes")[0][0])
 
-    def left_to_do(self, state: State, limit: int) -> list[Line]:
-        """Messages that wait to be sent, or to be acknowledged, in order."""
+    # Work that is left. The states are written out so that SQLite sees that its partial indexes fit.
+
+    def senders(self) -> list[str]:
+        """Who has messages that wait to be sent."""
+        return [str(user) for (user,) in self.database.read("SELECT DISTINCT user FROM chat_messages WHERE state = 0")]
+
+    def to_send(self, user: str, limit: int) -> list[Line]:
         rows = self.database.read(
-            # The literal state lets SQLite use the partial index.
-            f"SELECT {_COLUMNS} FROM chat_messages WHERE state = {int(state)} ORDER BY place LIMIT ?",  # noqa: S608
-            (limit,),
+            f"SELECT {_COLUMNS} FROM chat_messages WHERE state = 0 AND user = ? ORDER BY place LIMIT ?",  # noqa: S608
+            (user, limit),
+        )
+        return [_line(row) for row in rows]
+
+    def debtors(self) -> list[tuple[str, str]]:
+        """Who owes whom a receipt, or a first sign of listening."""
+        rows = self.database.read(
+            "SELECT DISTINCT user, partner FROM chat_messages WHERE state = 4 "
+            "UNION SELECT user, partner FROM chat_partners WHERE greeted = 0"
+        )
+        return [(str(user), str(partner)) for user, partner in rows]
+
+    def owed(self, user: str, partner: str, limit: int) -> list[Line]:
+        """Messages that arrived from a partner and were not acknowledged, in order."""
+        rows = self.database.read(
+            f"SELECT {_COLUMNS} FROM chat_messages WHERE state = 4 AND user = ? AND partner = ? "  # noqa: S608
+            "ORDER BY place LIMIT ?",
+            (user, partner, limit),
         )
         return [_line(row) for row in rows]
 
@@ -227,9 +276,12 @@ class ChatStore:
         )
 
     @staticmethod
-    def delivered(user: str, partner: str, ids: Sequence[str], max_attempts: int, tx: Transaction) -> None:
-        """A partner has these. What was sent before them and is not among them was missed: it is sent again."""
-        last = 0
+    def delivered(
+        user: str, partner: str, ids: Sequence[str], everything: bool, max_attempts: int, tx: Transaction
+    ) -> bool:
+        """A partner has these. What was sent before them and is not among them was missed, and with `everything`
+        whatever is not among them: it is sent again. Whether something is."""
+        last = _NO_PLACE if everything else 0
         for name in ids:
             rows = tx.execute(
                 "SELECT place, state FROM chat_messages WHERE user = ? AND partner = ? AND mine = 1 AND id = ?",
@@ -244,11 +296,12 @@ class ChatStore:
                     "UPDATE chat_messages SET state = ?, change = ? WHERE place = ?",
                     (State.DELIVERED, _next_change(tx), place),
                 )
-        tx.execute(
+        again = tx.execute(
             "UPDATE chat_messages SET state = ?, attempt = attempt + 1 WHERE user = ? AND partner = ? AND mine = 1 "
-            "AND state = ? AND place < ? AND attempt < ?",
+            "AND state = ? AND place < ? AND attempt < ? RETURNING 1",
             (State.WAITING, user, partner, State.SENT, last, max_attempts),
         )
+        return bool(again)
 
 
 def _find(line: Line, tx: Transaction) -> Line | None:

@@ -51,9 +51,13 @@ class StreamConfig:
     """How long the subscription of a stream outlives a gateway that was killed."""
     publish_timeout: float = 30.0
     tokens: tuple[str, ...] = ()
-    """Who publishes must show one of these; none: everybody may."""
+    """Who publishes must show one of these."""
+    anyone_may_publish: bool = True
+    """Without tokens: whether everybody may publish, or nobody."""
     publish_below: tuple[str, ...] = ()
     """Only topics that begin like one of these may be published; none: all."""
+    hidden_kinds: frozenset[str] = frozenset({"chat"})
+    """Publications of these adapters are for their own readers: who asks for the item here is not shown them."""
     cors_origins: tuple[str, ...] = ()
     """Sites whose scripts may use the facade; `*` for all."""
 
@@ -174,6 +178,8 @@ class StreamAdapter:
             stream.wake()
 
     async def deliver(self, crossing: Crossing, subscriptions: Sequence[Subscription]) -> None:
+        if crossing.kind in self.config.hidden_kinds:
+            raise RefusedError(f"a publication of {crossing.kind!r} is not shown to everybody")
         for subscription in subscriptions:
             stream = self._open.get(subscription.who)
             if stream is not None:
@@ -198,7 +204,8 @@ class StreamAdapter:
                 # A reader that goes away at once must not leave the control function half-way.
                 await asyncio.wait([subscribing])
                 raise
-            stream.begin(await self._control.recent(item, since) if shared else ())
+            earlier = await self._control.recent(item, since) if shared else ()
+            stream.begin([crossing for crossing in earlier if crossing.kind not in self.config.hidden_kinds])
             yield stream
         finally:
             del self._open[stream.who]

@@ -14,6 +14,10 @@ from gateway.demo import NODES, Arrival, Demo, DemoError
 from storage import StorageError
 
 LAST_ENTRY_PATIENCE = 5.0
+CHAT_HINT = """
+To chat, open both pages in a browser: choose the name bob in domain B and talk to alice@a.example,
+choose alice in domain A and talk to bob@b.example. What the two of you say crosses the same network.
+"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +64,8 @@ async def _show(data: Path, seconds: float | None, every: float) -> int:
     async with Demo(data, _told) as demo:
         for what, address in demo.addresses.items():
             print(f"{what:<17} {address}")
-        print(f"between them      {NODES} PSIRP nodes in a line\n", flush=True)
+        print(f"between them      {NODES} PSIRP nodes in a line")
+        print(CHAT_HINT, flush=True)
         last = 0
         while not stop.is_set():
             last = await demo.write()

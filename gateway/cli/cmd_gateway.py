@@ -13,6 +13,7 @@ from gateway.config import ConfigError, load
 from gateway.discovery import DiscoveryError
 from gateway.discovery.events import RegistrationFailed
 from gateway.gateway import Gateway, GatewayConfig
+from gateway.web.server import WebServer
 from psirp_stack.authentication.keys import KeyFileError
 from psirp_stack.graph import GraphError
 from psirp_stack.node.api import NotAttachedError
@@ -56,6 +57,10 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _listening(web: WebServer) -> str:
+    return "" if web.url == web.local_url else f", listening on {web.local_url}"
+
+
 async def _serve(config: GatewayConfig) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -66,6 +71,10 @@ async def _serve(config: GatewayConfig) -> None:
         await gateway.start()
         where = "" if gateway.hub.url == gateway.hub.local_url else f", listening on {gateway.hub.local_url}"
         print(f"hub at {gateway.hub.url}{where}", flush=True)
+        if gateway.web is not None:
+            print(f"topics by GET and POST at {gateway.web.url}topics{_listening(gateway.web)}", flush=True)
+            if gateway.web.chat is not None:
+                print(f"chat page of {gateway.web.chat.domain} at {gateway.web.url}chat/", flush=True)
         print(f"gateway {config.name} is up, its node at {gateway.socket}", flush=True)
         await stop.wait()
     finally:

@@ -4,6 +4,8 @@ import asyncio
 import hmac
 import math
 from collections.abc import Awaitable, Callable, Iterable
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 import msgspec
 from aiohttp import hdrs, web
@@ -38,13 +40,15 @@ class WebError(Exception):
 class Answers:
     """The middleware of the web port."""
 
-    def __init__(self, cors_origins: tuple[str, ...], observer: Observer | None) -> None:
+    def __init__(self, names: frozenset[str], cors_origins: tuple[str, ...], observer: Observer | None) -> None:
+        self._names = names
         self._cors = cors_origins
         self._observer = observer
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
+            self._check_host(request)
             self._check_origin(request)
             if request.method == hdrs.METH_OPTIONS and hdrs.ACCESS_CONTROL_REQUEST_METHOD in request.headers:
                 response: web.StreamResponse = _preflight()
@@ -52,7 +56,7 @@ class Answers:
                 response = await handler(request)
             else:
                 # Streams end with their connection; what changes something is finished once it has begun.
-                response = await asyncio.shield(handler(request))
+                response = await _finished(handler(request))
         except web.HTTPException as error:
             if error.status < 400:
                 raise
@@ -77,6 +81,13 @@ class Answers:
         elif origin in self._cors:
             response.headers["Access-Control-Allow-Origin"] = origin
             response.headers["Vary"] = "Origin"
+
+    def _check_host(self, request: web.Request) -> None:
+        """A stranger's name that leads to this address makes their script one of ours: names must be known."""
+        given = request.headers.get(hdrs.HOST)
+        if given is None or is_known_host(given, self._names):
+            return
+        raise WebError(421, "this gateway is not known by that name: the operator can add it to web.names")
 
     def _check_origin(self, request: web.Request) -> None:
         """Another site's script does nothing here that was not allowed: also when it need not read the answer."""
@@ -120,6 +131,32 @@ class Answers:
     def _tell(self, event: LimitReached | RequestBroke | RequestRefused) -> None:
         if self._observer is not None:
             self._observer(event)
+
+
+async def _finished(work: Awaitable[web.StreamResponse]) -> web.StreamResponse:
+    """Wait for work that goes on to its end when nobody waits any more."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        # Its error has nobody left to be told to, and would be written to the log as forgotten.
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        raise
+
+
+def is_known_host(given: str, names: frozenset[str]) -> bool:
+    """Whether a Host header is an address, this machine, or one of the configured names."""
+    try:
+        name = (urlsplit(f"//{given}").hostname or "").removesuffix(".")
+    except ValueError:
+        return False
+    if name in names or "*" in names or name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _preflight() -> web.Response:

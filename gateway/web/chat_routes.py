@@ -83,7 +83,8 @@ class ChatRoutes:
         router.add_post("/chat/messages", self.say)
         router.add_get("/chat/events", self.events, allow_head=False)
 
-    async def about(self, _request: web.Request) -> web.StreamResponse:
+    async def about(self, request: web.Request) -> web.StreamResponse:
+        self._gate.client(request)
         return json_answer({"domain": self._chat.domain, "max_text": MAX_TEXT})
 
     async def claim(self, request: web.Request) -> web.StreamResponse:

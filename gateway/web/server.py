@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -25,7 +26,10 @@ FILES = {
 }
 PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
@@ -37,6 +41,10 @@ class WebConfig:
 
     host: str = "127.0.0.1"
     port: int = 0
+    public_url: str | None = None
+    """Where people find it, when that is not where it listens: behind a proxy that speaks TLS, for instance."""
+    names: frozenset[str] = frozenset()
+    """Host names that it answers to, beside addresses and `localhost`; `*` for all."""
     chat: ChatConfig | None = None
     streams: StreamConfig = field(default_factory=StreamConfig)
     per_client: Rate = field(default_factory=lambda: Rate(50, 500))
@@ -56,7 +64,7 @@ class WebServer:
         self.streams = streams
         self.chat = chat
         self._doorkeeper = Doorkeeper(config.header_timeout, config.max_connections, observer)
-        answers = Answers(config.streams.cors_origins, observer)
+        answers = Answers(_names(config), config.streams.cors_origins, observer)
         gate_config = ServerConfig(per_client=config.per_client, trusted_proxies=config.trusted_proxies)
         gate = Gate(gate_config, time.monotonic, observer)
         app = web.Application(middlewares=[self._doorkeeper.note, answers.middleware])
@@ -76,6 +84,11 @@ class WebServer:
 
     @property
     def url(self) -> str:
+        """For people; ends in a slash."""
+        return self.local_url if self.config.public_url is None else f"{self.config.public_url.rstrip('/')}/"
+
+    @property
+    def local_url(self) -> str:
         host, port = self._runner.addresses[0][:2]
         return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
@@ -98,6 +111,11 @@ class WebServer:
         await self._runner.cleanup()
         if self.chat is not None:
             await self.chat.stop()
+
+
+def _names(config: WebConfig) -> frozenset[str]:
+    own = urlsplit(config.public_url).hostname if config.public_url is not None else None
+    return config.names | {own} if own else config.names
 
 
 def _add_page(app: web.Application) -> None:

@@ -69,6 +69,8 @@ class StreamRoutes:
                 raise WebError(401, "publishing here needs a token: Authorization: Bearer ...")
             if not is_one_of(given, config.tokens):
                 raise WebError(403, "this token may not publish here")
+        elif not config.anyone_may_publish:
+            raise WebError(403, "nobody may publish here: the operator can set web.publish_tokens_file")
         content_type = request.headers.get(hdrs.CONTENT_TYPE, DEFAULT_TYPE)
         if len(content_type) > MAX_TYPE:
             raise WebError(400, f"a content type has at most {MAX_TYPE} characters")

@@ -95,6 +95,15 @@ def test_an_empty_gateway_with_a_node_has_the_defaults_of_the_hub(tmp_path: Path
         ("nonsense", {}, "nonsense", "no such key"),
         ("discovery", {"nameservers": ["ns1"]}, "discovery.nameservers", "IP address"),
         ("discovery", {"register": {}}, "discovery.register.server", "missing"),
+        ("web", {"listen": "nowhere"}, "web.listen", "ADDRESS:PORT"),
+        ("web", {"listen": "127.0.0.1:0", "public_url": "chat.example"}, "web.public_url", "https://HOST"),
+        ("web", {"listen": "127.0.0.1:0", "cors_origins": ["evil"]}, "web.cors_origins", "https://HOST"),
+        ("web", {"listen": "127.0.0.1:0", "names": ["a b"]}, "web.names", "no host name"),
+        ("web", {"listen": "127.0.0.1:0", "trusted_proxies": ["proxy"]}, "web.trusted_proxies", "IP addresses"),
+        ("web", {"listen": "127.0.0.1:0", "publish_below": ["news/"]}, "web.publish_below", "news/"),
+        ("web", {"listen": "127.0.0.1:0", "publish_tokens_file": "no"}, "web.publish_tokens_file", "cannot be read"),
+        ("web", {"readers": 0}, "web.readers", ">= 1"),
+        ("chat", {"partners": 0}, "chat.partners", ">= 1"),
     ],
 )
 def test_a_refusal_names_the_key(tmp_path: Path, section: str, values: object, key: str, says: str) -> None:
@@ -186,3 +195,20 @@ def test_what_is_not_toml_or_not_there_is_one_line(tmp_path: Path, capsys: pytes
     assert len(errors) == 2
     assert "cannot be read" in errors[0]
     assert "not TOML" in errors[1]
+
+
+def test_the_port_for_people_is_there_when_it_is_asked_for(tmp_path: Path) -> None:
+    assert check({"node": NODE, "gateway": {"domain": "example.com"}}, tmp_path).web is None
+    section = {"listen": "127.0.0.1:0", "names": ["Chat.Example.com"], "readers": 7}
+    document = {"node": NODE, "gateway": {"domain": "Example.com"}, "web": section, "chat": {"partners": 3}}
+    web = check(document, tmp_path).web
+    assert web is not None
+    assert (web.host, web.port, web.names) == ("127.0.0.1", 0, frozenset({"chat.example.com"}))
+    assert web.streams.max_streams == 7
+    assert not web.streams.anyone_may_publish
+    assert web.chat is not None
+    assert (web.chat.domain, web.chat.max_partners) == ("example.com", 3)
+    for other in ({"gateway": {}}, {"chat": {"enabled": False}}):
+        web = check({**document, **other}, tmp_path).web
+        assert web is not None
+        assert web.chat is None
