@@ -16,9 +16,12 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
+from gateway.bootstrapping.config import BootstrappingConfig
+from gateway.bootstrapping.settings import BootstrappingSection, bootstrapping_config
 from gateway.control import ControlConfig
 from gateway.gateway import GatewayConfig
 from identifiers import HashName, Naming, NoZoneError, Scheme, TopicError, split_user, zone_of
+from identifiers.topic import canonical_host
 from psirp_stack.node.config import MAX_FILE_BYTES, NodeConfigError, NodeFile, read_secret
 from psirp_stack.node.config import check as check_node
 from push_hub.canary import CanaryConfig
@@ -83,6 +86,7 @@ class HubSection(Struct, frozen=True, forbid_unknown_fields=True):
     publisher_tokens_file: str | None = None
     operator_token_file: str | None = None
     stop_grace: Seconds = 5.0
+    hosts: dict[str, str] = {}
     canary: CanarySection = CanarySection()
 
 
@@ -133,6 +137,7 @@ class GatewayFile(Struct, frozen=True, forbid_unknown_fields=True):
     node: dict[str, object] | None = None
     """Read by `psirp_stack.node.config`: the same keys as in the file of `psph node`."""
     limits: LimitsSection = LimitsSection()
+    bootstrapping: BootstrappingSection = BootstrappingSection()
 
 
 def load(path: Path, environment: Mapping[str, str] | None = None) -> GatewayConfig:
@@ -199,7 +204,15 @@ class _Builder:
             name=file.gateway.name,
             domain=self._domain(),
             zones=self._zones(),
+            bootstrapping=self._bootstrapping(),
         )
+
+    def _bootstrapping(self) -> BootstrappingConfig:
+        try:
+            return bootstrapping_config(self._file.bootstrapping, self._zones())
+        except ValueError as error:
+            key, _, what = str(error).partition(": ")
+            raise _KeyWrongError(f"bootstrapping.{key}", what) from None
 
     def _domain(self) -> str | None:
         domain = self._file.gateway.domain
@@ -248,6 +261,7 @@ class _Builder:
             port=port,
             public_url=hub.public_url,
             allow_private=hub.allow_private,
+            hosts=_hosts(hub.hosts),
             topics=hub.topics,
             only_own_self=hub.only_own_self,
             intake=IntakeConfig(
@@ -336,6 +350,16 @@ class _Builder:
         if not tokens:
             raise _KeyWrongError(key, f"{path} holds nothing")
         return tokens
+
+
+def _hosts(hosts: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    for name, address in hosts.items():
+        try:
+            canonical_host(name)
+            ipaddress.IPv4Address(address)
+        except (TopicError, ValueError) as error:
+            raise _KeyWrongError("hub.hosts", f'expected NAME = "IPv4 ADDRESS": {error}') from None
+    return tuple((canonical_host(name), address) for name, address in hosts.items())
 
 
 def _address(key: str, text: str) -> tuple[str, int]:

@@ -64,7 +64,13 @@ class Manager:
         self._config = config
         self._clock = clock
         self._observer = observer
-        limits = DeskLimits(config.max_lease, config.max_requesters, config.max_topics_per_requester, config.max_topics)
+        limits = DeskLimits(
+            config.max_lease,
+            config.max_requesters,
+            config.max_topics_per_requester,
+            config.max_topics,
+            frozenset(config.requester_keys),
+        )
         self.desk = ManagerDesk(name, naming, zones, limits)
         self._scopes = {scope_of(naming, zone) for zone in zones.values()}
         self._announcements = {announcement_item(naming, zone) for zone in zones.values()}
@@ -74,7 +80,7 @@ class Manager:
         self._answered: set[ItemId] = set()
         self._others: OrderedDict[ItemId, None] = OrderedDict()
         self._outbox: Outbox[Requester] = Outbox(self._answer, lambda key, why: self._failed(key[0], why))
-        self._background = Background()
+        self._background = Background(lambda why: self._failed("", why))
 
     async def start(self) -> None:
         if not self._zones:
@@ -84,7 +90,10 @@ class Manager:
         for one in held:
             if one.zone in self._zones:
                 self._answered.add(answers_item(self._naming, self._zones[one.zone], one.requester))
-        await self._apply(self.desk.restore(held, self._upstreams.verdicts()))
+        followed = self._upstreams.followed()
+        await self._apply(
+            self.desk.restore(held, self._store.known(), self._upstreams.verdicts(), followed, self._clock())
+        )
         self._background.run(self._outbox.run())
         self._background.run(self._end_leases())
         for zone in self._zones.values():
@@ -166,8 +175,7 @@ class Manager:
         try:
             message = decode(publication.content)
         except MessageError as error:
-            self._failed(str(item.sid), f"something that is no message: {error}")
-            self._background.run(self._leave(item))
+            self._strange(item, f"something that is no message: {error}")
             return
         zone = self._zones.get(message.zone)
         if (
@@ -176,13 +184,24 @@ class Manager:
             or requests_item(self._naming, zone, message.requester) != item
         ):
             # Another manager's answers, a zone of the same label, somebody who says to be somebody else.
-            self._background.run(self._leave(item))
+            self._strange(item, None)
             return
         self._requesters[item] = (message.zone, message.requester)
         self._answered.add(answers_item(self._naming, zone, message.requester))
-        outcome = self.desk.hear(message, self._clock())
+        signer = "" if publication.signer is None else publication.signer.hex()
+        outcome = self.desk.hear(message, self._clock(), signer)
+        if outcome.refused is not None:
+            self._failed(message.zone, outcome.refused)
+            return
         self._tell(RequestsHeard(message.zone, message.requester, len(message.requests)))
         await self._apply(outcome)
+
+    def _strange(self, item: ItemId, complaint: str | None) -> None:
+        """What is no requester's list. An item that was a requester's stays one, whoever writes rubbish to it."""
+        if complaint is not None or item in self._requesters:
+            self._failed(str(item.sid), complaint or "something that is no list, where a requester's lists are")
+        if item not in self._requesters:
+            self._background.run(self._leave(item))
 
     async def _leave(self, item: ItemId) -> None:
         self._others[item] = None
@@ -213,12 +232,16 @@ class Manager:
         self._outbox.forget(key)
         with contextlib.suppress(PsirpError, NotAttachedError):
             await self._client.unpublish(answers.sid, answers.rid)
+        if item in self._requesters:  # it came back meanwhile
+            self._outbox.put(key)
+        else:
+            self._answered.discard(answers)
 
     # Acting and answering.
 
     async def _apply(self, outcome: Outcome) -> None:
-        if outcome.put or outcome.dropped:
-            work = partial(BootstrappingStore.change, outcome.put, outcome.dropped)
+        if outcome.put or outcome.dropped or outcome.known is not None:
+            work = partial(BootstrappingStore.change, outcome)
             try:
                 await asyncio.wrap_future(self._store.database.write(work))
             except StorageError as error:  # acted on all the same; the next renewal writes it
