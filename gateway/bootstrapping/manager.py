@@ -163,12 +163,16 @@ class Manager:
         wait = FIRST_WAIT
         while item in self._channels:
             try:
-                self._channels[item] = await self._client.subscribe(item.sid, item.rid, partial(self._heard, item))
+                subscription = await self._client.subscribe(item.sid, item.rid, partial(self._heard, item))
             except (PsirpError, NotAttachedError) as error:
                 self._failed(str(item.sid), str(error))
                 await asyncio.sleep(wait)
                 wait = min(2 * wait, LONGEST_WAIT)
                 continue
+            if self._channels.get(item, subscription) is None:
+                self._channels[item] = subscription
+            else:  # it was let go meanwhile, perhaps to be followed anew
+                await self._unfollow(subscription)
             return
 
     async def _heard(self, item: ItemId, publication: Publication) -> None:
@@ -200,17 +204,14 @@ class Manager:
         """What is no requester's list. An item that was a requester's stays one, whoever writes rubbish to it."""
         if complaint is not None or item in self._requesters:
             self._failed(str(item.sid), complaint or "something that is no list, where a requester's lists are")
-        if item not in self._requesters:
-            self._background.run(self._leave(item))
-
-    async def _leave(self, item: ItemId) -> None:
+        if item in self._requesters:
+            return
         self._others[item] = None
         if len(self._others) > MAX_OTHERS:
             self._others.popitem(last=False)
-        await self._unfollow(item)
+        self._background.run(self._unfollow(self._channels.pop(item, None)))
 
-    async def _unfollow(self, item: ItemId) -> None:
-        subscription = self._channels.pop(item, None)
+    async def _unfollow(self, subscription: Subscription | None) -> None:
         if subscription is not None:
             with contextlib.suppress(PsirpError, NotAttachedError):
                 await self._client.unsubscribe(subscription)
@@ -218,16 +219,16 @@ class Manager:
     def _let_go(self, item: ItemId) -> None:
         """Forget a requester whose channel is gone, once nothing is held for it."""
         key = self._requesters.get(item)
-        if key is None:
-            self._gone.discard(item)
-            self._background.run(self._unfollow(item))
-        elif self.desk.gone(*key):
-            self._gone.discard(item)
-            del self._requesters[item]
-            self._background.run(self._forget(item, key))
+        if key is not None and not self.desk.gone(*key):
+            return
+        # All at once: when it comes back the next moment, it is somebody new.
+        self._gone.discard(item)
+        self._requesters.pop(item, None)
+        subscription = self._channels.pop(item, None)
+        self._background.run(self._unfollow(subscription) if key is None else self._forget(item, key, subscription))
 
-    async def _forget(self, item: ItemId, key: Requester) -> None:
-        await self._unfollow(item)
+    async def _forget(self, item: ItemId, key: Requester, subscription: Subscription | None) -> None:
+        await self._unfollow(subscription)
         answers = answers_item(self._naming, self._zones[key[0]], key[1])
         self._outbox.forget(key)
         with contextlib.suppress(PsirpError, NotAttachedError):

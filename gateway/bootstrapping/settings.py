@@ -9,7 +9,7 @@ from gateway.bootstrapping.messages import MAX_TOPICS_IN_MESSAGE
 
 Count = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0.0)]
-Key = Annotated[str, Meta(pattern=r"\A[0-9a-f]{40}\Z")]
+Key = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 _DEFAULT = BootstrappingConfig()
 
 

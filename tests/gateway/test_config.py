@@ -111,13 +111,13 @@ def test_a_refusal_names_the_key(tmp_path: Path, section: str, values: object, k
 def test_zones_and_their_settings_reach_the_part_that_needs_them(tmp_path: Path) -> None:
     sections = {
         "gateway": {"zones": ["Example.com", "example.co.uk"]},
-        "bootstrapping": {"unmanaged": "accept", "lease": 600, "poll_hubless": True, "requester_keys": ["ab" * 20]},
+        "bootstrapping": {"unmanaged": "accept", "lease": 600, "poll_hubless": True, "requester_keys": ["ab" * 32]},
         "hub": {"hosts": {"News.example.com": "127.0.0.1"}},
     }
     config = check({"node": NODE, **sections}, tmp_path)
     zones = config.bootstrapping
     assert zones.zones == ("example.com", "example.co.uk")
-    assert (zones.unmanaged, zones.lease, zones.poll, zones.requester_keys) == ("accept", 600, True, ("ab" * 20,))
+    assert (zones.unmanaged, zones.lease, zones.poll, zones.requester_keys) == ("accept", 600, True, ("ab" * 32,))
     assert config.hub.hosts == (("news.example.com", "127.0.0.1"),)
     assert check({"node": NODE}, tmp_path).bootstrapping == BootstrappingConfig()
 
