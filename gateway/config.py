@@ -16,6 +16,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
+from gateway.bootstrapping.config import BootstrappingConfig
+from gateway.bootstrapping.settings import BootstrappingSection, bootstrapping_config
 from gateway.control import ControlConfig
 from gateway.discovery.part import DiscoveryConfig
 from gateway.discovery.section import DiscoveryKeyError, DiscoverySection, discovery_config
@@ -23,6 +25,7 @@ from gateway.gateway import GatewayConfig
 from gateway.web.sections import ChatSection, SectionError, WebSection, web_config
 from gateway.web.server import WebConfig
 from identifiers import HashName, Naming, NoZoneError, Scheme, TopicError, split_user, zone_of
+from identifiers.topic import canonical_host
 from psirp_stack.node.config import MAX_FILE_BYTES, NodeConfigError, NodeFile, read_secret
 from psirp_stack.node.config import check as check_node
 from push_hub.canary import CanaryConfig
@@ -87,6 +90,7 @@ class HubSection(Struct, frozen=True, forbid_unknown_fields=True):
     publisher_tokens_file: str | None = None
     operator_token_file: str | None = None
     stop_grace: Seconds = 5.0
+    hosts: dict[str, str] = {}
     canary: CanarySection = CanarySection()
 
 
@@ -140,6 +144,7 @@ class GatewayFile(Struct, frozen=True, forbid_unknown_fields=True):
     discovery: DiscoverySection = DiscoverySection()
     web: WebSection = WebSection()
     chat: ChatSection = ChatSection()
+    bootstrapping: BootstrappingSection = BootstrappingSection()
 
 
 def load(path: Path, environment: Mapping[str, str] | None = None) -> GatewayConfig:
@@ -208,6 +213,7 @@ class _Builder:
             zones=self._zones(),
             discovery=self._discovery(),
             web=self._web(),
+            bootstrapping=self._bootstrapping(),
         )
 
     def _discovery(self) -> DiscoveryConfig:
@@ -221,6 +227,13 @@ class _Builder:
             return web_config(self._file.web, self._file.chat, self._domain(), _address, self._secrets)
         except SectionError as error:
             raise _KeyWrongError(error.key, error.what) from None
+
+    def _bootstrapping(self) -> BootstrappingConfig:
+        try:
+            return bootstrapping_config(self._file.bootstrapping, self._zones())
+        except ValueError as error:
+            key, _, what = str(error).partition(": ")
+            raise _KeyWrongError(f"bootstrapping.{key}", what) from None
 
     def _domain(self) -> str | None:
         domain = self._file.gateway.domain
@@ -269,6 +282,7 @@ class _Builder:
             port=port,
             public_url=hub.public_url,
             allow_private=hub.allow_private,
+            hosts=_hosts(hub.hosts),
             topics=hub.topics,
             only_own_self=hub.only_own_self,
             intake=IntakeConfig(
@@ -357,6 +371,16 @@ class _Builder:
         if not tokens:
             raise _KeyWrongError(key, f"{path} holds nothing")
         return tokens
+
+
+def _hosts(hosts: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    for name, address in hosts.items():
+        try:
+            canonical_host(name)
+            ipaddress.IPv4Address(address)
+        except (TopicError, ValueError) as error:
+            raise _KeyWrongError("hub.hosts", f'expected NAME = "IPv4 ADDRESS": {error}') from None
+    return tuple((canonical_host(name), address) for name, address in hosts.items())
 
 
 def _address(key: str, text: str) -> tuple[str, int]:

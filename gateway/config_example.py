@@ -27,6 +27,7 @@ poll_max = 86400.0
 trusted_proxies = []                # take a client's address from these proxies' X-Forwarded-For
 # publisher_tokens_file = "publishers.tokens"   # one a line: who has one may bring content along with a ping
 # operator_token_file = "operator.token"        # opens /diagnostics
+hosts = {}                          # names that it looks up here first: { "news.example.com" = "192.0.2.1" }
 stop_grace = 5.0                    # seconds that requests under way get at SIGTERM
 
 [hub.canary]                        # the hub sends itself a publication and looks whether it arrives
@@ -147,4 +148,22 @@ idle_days = 90.0                    # then a name is free again
 unused_days = 1.0                   # the same for one that never talked to anybody
 pages = 2000                        # open at the same time
 pages_per_person = 8
+[bootstrapping]                     # topics of other domains; what others may want of gateway.zones
+unmanaged = "deny"                  # a topic that nobody in the network answers for: "deny" or "accept"
+answer_timeout = 8.0                # seconds until a subscriber whose topic nobody answers for is denied
+lease = 3600.0                      # how long a request to a zone's manager holds; it is renewed at half of that
+unconfirmed = 120.0                 # a request whose subscriber never confirmed is taken back
+max_zones = 10000                   # zones of others that subscribers here may want something of
+manager_keys = []                   # hashes of the keys of the managers that are believed; none: everybody
+max_lease = 86400.0                 # from here on about the zones managed here
+max_requesters = 10000
+max_topics_per_requester = 2000
+max_topics = 100000
+requester_keys = []                 # hashes of the keys of the gateways that may ask; none: everybody
+upstream_lease = 864000             # what a topic's own hub is asked for
+upstream_confirm = 3.0              # how long that hub may take to confirm before it counts as accepted
+upstream_at_once = 16
+secret_over_http = true             # give hubs without https a secret too
+poll_hubless = false                # look at topics that name no hub, rather than deny them
+poll_every = 300.0
 """

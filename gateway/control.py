@@ -162,6 +162,12 @@ class Control:
         self._tell(CrossingPublished(crossing.kind, crossing.name, item, version, len(crossing.body)))
         return version
 
+    async def withdraw(self, item: ItemId) -> None:
+        """Be a publisher of an item no longer, here and after restarts. Raises `NetworkError`."""
+        await asyncio.wrap_future(self._store.database.write(partial(ControlStore.unexport, item)))
+        self._exported.discard(item)
+        await self._network.withdraw(item)
+
     def subscriptions(self, item: ItemId) -> list[Subscription]:
         return self._store.live(item, self._clock())
 

@@ -116,7 +116,7 @@ class Gateway:
         control.add(push)
         web = None if config.web is None else self._web_server(config.web, control, store)
         self._parts = _Parts(client, database, store, network, control, push, web)
-        self.bootstrapping.prepare(self.hub, client, store)
+        self.bootstrapping.prepare(self.hub, client, store, control)
         await self.hub.start()
         await push.start()
         if web is not None:

@@ -189,6 +189,10 @@ class ControlStore:
         tx.execute("INSERT OR IGNORE INTO exports VALUES (?, ?, ?)", (bytes(item), adapter, what))
 
     @staticmethod
+    def unexport(item: ItemId, tx: Transaction) -> None:
+        tx.execute("DELETE FROM exports WHERE item = ?", (bytes(item),))
+
+    @staticmethod
     def exported_to(what: str, position: int, tx: Transaction) -> None:
         tx.execute("INSERT OR REPLACE INTO export_positions VALUES (?, ?)", (what, position))
 

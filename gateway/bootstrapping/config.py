@@ -34,6 +34,12 @@ class BootstrappingConfig:
     max_requesters: int = 10_000
     max_topics_per_requester: int = 2_000
     max_topics: int = 100_000
+    max_zones: int = 10_000
+    """Zones of others that subscribers here may want something of."""
+    requester_keys: tuple[str, ...] = ()
+    """Hashes of the keys, in hex, of the gateways that may ask here. None: everybody that the network lets ask."""
+    manager_keys: tuple[str, ...] = ()
+    """Hashes of the keys of the gateways whose announcements and answers are believed. None: everybody's."""
     upstream_lease: int = 10 * 24 * 3600
     upstream_confirm: float = 3.0
     """How long a hub may take to confirm or deny before a request to it counts as accepted."""

@@ -44,6 +44,15 @@ class UpstreamDelivered:
 
 
 @dataclass(frozen=True, slots=True)
+class UpstreamDropped:
+    """Something that was pushed here as a topic's content was not taken: badly signed, or not to be published."""
+
+    topic: str
+    hub: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ZoneAsked:
     """This gateway said what it wants of a zone."""
 
@@ -73,6 +82,7 @@ BootstrappingEvent = (
     | TopicDecided
     | TopicReleased
     | UpstreamDelivered
+    | UpstreamDropped
     | ZoneAsked
     | SubscriptionRefused
     | SignallingFailed

@@ -64,7 +64,13 @@ class Manager:
         self._config = config
         self._clock = clock
         self._observer = observer
-        limits = DeskLimits(config.max_lease, config.max_requesters, config.max_topics_per_requester, config.max_topics)
+        limits = DeskLimits(
+            config.max_lease,
+            config.max_requesters,
+            config.max_topics_per_requester,
+            config.max_topics,
+            frozenset(config.requester_keys),
+        )
         self.desk = ManagerDesk(name, naming, zones, limits)
         self._scopes = {scope_of(naming, zone) for zone in zones.values()}
         self._announcements = {announcement_item(naming, zone) for zone in zones.values()}
@@ -74,7 +80,7 @@ class Manager:
         self._answered: set[ItemId] = set()
         self._others: OrderedDict[ItemId, None] = OrderedDict()
         self._outbox: Outbox[Requester] = Outbox(self._answer, lambda key, why: self._failed(key[0], why))
-        self._background = Background()
+        self._background = Background(lambda why: self._failed("", why))
 
     async def start(self) -> None:
         if not self._zones:
@@ -84,7 +90,10 @@ class Manager:
         for one in held:
             if one.zone in self._zones:
                 self._answered.add(answers_item(self._naming, self._zones[one.zone], one.requester))
-        await self._apply(self.desk.restore(held, self._upstreams.verdicts()))
+        followed = self._upstreams.followed()
+        await self._apply(
+            self.desk.restore(held, self._store.known(), self._upstreams.verdicts(), followed, self._clock())
+        )
         self._background.run(self._outbox.run())
         self._background.run(self._end_leases())
         for zone in self._zones.values():
@@ -154,20 +163,23 @@ class Manager:
         wait = FIRST_WAIT
         while item in self._channels:
             try:
-                self._channels[item] = await self._client.subscribe(item.sid, item.rid, partial(self._heard, item))
+                subscription = await self._client.subscribe(item.sid, item.rid, partial(self._heard, item))
             except (PsirpError, NotAttachedError) as error:
                 self._failed(str(item.sid), str(error))
                 await asyncio.sleep(wait)
                 wait = min(2 * wait, LONGEST_WAIT)
                 continue
+            if self._channels.get(item, subscription) is None:
+                self._channels[item] = subscription
+            else:  # it was let go meanwhile, perhaps to be followed anew
+                await self._unfollow(subscription)
             return
 
     async def _heard(self, item: ItemId, publication: Publication) -> None:
         try:
             message = decode(publication.content)
         except MessageError as error:
-            self._failed(str(item.sid), f"something that is no message: {error}")
-            self._background.run(self._leave(item))
+            self._strange(item, f"something that is no message: {error}")
             return
         zone = self._zones.get(message.zone)
         if (
@@ -176,22 +188,30 @@ class Manager:
             or requests_item(self._naming, zone, message.requester) != item
         ):
             # Another manager's answers, a zone of the same label, somebody who says to be somebody else.
-            self._background.run(self._leave(item))
+            self._strange(item, None)
             return
         self._requesters[item] = (message.zone, message.requester)
         self._answered.add(answers_item(self._naming, zone, message.requester))
-        outcome = self.desk.hear(message, self._clock())
+        signer = "" if publication.signer is None else publication.signer.hex()
+        outcome = self.desk.hear(message, self._clock(), signer)
+        if outcome.refused is not None:
+            self._failed(message.zone, outcome.refused)
+            return
         self._tell(RequestsHeard(message.zone, message.requester, len(message.requests)))
         await self._apply(outcome)
 
-    async def _leave(self, item: ItemId) -> None:
+    def _strange(self, item: ItemId, complaint: str | None) -> None:
+        """What is no requester's list. An item that was a requester's stays one, whoever writes rubbish to it."""
+        if complaint is not None or item in self._requesters:
+            self._failed(str(item.sid), complaint or "something that is no list, where a requester's lists are")
+        if item in self._requesters:
+            return
         self._others[item] = None
         if len(self._others) > MAX_OTHERS:
             self._others.popitem(last=False)
-        await self._unfollow(item)
+        self._background.run(self._unfollow(self._channels.pop(item, None)))
 
-    async def _unfollow(self, item: ItemId) -> None:
-        subscription = self._channels.pop(item, None)
+    async def _unfollow(self, subscription: Subscription | None) -> None:
         if subscription is not None:
             with contextlib.suppress(PsirpError, NotAttachedError):
                 await self._client.unsubscribe(subscription)
@@ -199,26 +219,30 @@ class Manager:
     def _let_go(self, item: ItemId) -> None:
         """Forget a requester whose channel is gone, once nothing is held for it."""
         key = self._requesters.get(item)
-        if key is None:
-            self._gone.discard(item)
-            self._background.run(self._unfollow(item))
-        elif self.desk.gone(*key):
-            self._gone.discard(item)
-            del self._requesters[item]
-            self._background.run(self._forget(item, key))
+        if key is not None and not self.desk.gone(*key):
+            return
+        # All at once: when it comes back the next moment, it is somebody new.
+        self._gone.discard(item)
+        self._requesters.pop(item, None)
+        subscription = self._channels.pop(item, None)
+        self._background.run(self._unfollow(subscription) if key is None else self._forget(item, key, subscription))
 
-    async def _forget(self, item: ItemId, key: Requester) -> None:
-        await self._unfollow(item)
+    async def _forget(self, item: ItemId, key: Requester, subscription: Subscription | None) -> None:
+        await self._unfollow(subscription)
         answers = answers_item(self._naming, self._zones[key[0]], key[1])
         self._outbox.forget(key)
         with contextlib.suppress(PsirpError, NotAttachedError):
             await self._client.unpublish(answers.sid, answers.rid)
+        if item in self._requesters:  # it came back meanwhile
+            self._outbox.put(key)
+        else:
+            self._answered.discard(answers)
 
     # Acting and answering.
 
     async def _apply(self, outcome: Outcome) -> None:
-        if outcome.put or outcome.dropped:
-            work = partial(BootstrappingStore.change, outcome.put, outcome.dropped)
+        if outcome.put or outcome.dropped or outcome.known is not None:
+            work = partial(BootstrappingStore.change, outcome)
             try:
                 await asyncio.wrap_future(self._store.database.write(work))
             except StorageError as error:  # acted on all the same; the next renewal writes it

@@ -2,17 +2,24 @@
 
 A topic is considered once, however many want it; who decides tells `decide`. The last requester that lets go of a
 topic, by a newer list or by letting its lease end, ends it.
+
+A list counts once: one with the serial that was heard last is answered again and changes nothing, an older one is a
+replay. A requester that signs is known by its key from its first list on, and nobody else speaks for it.
 """
 
 import heapq
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gateway.bootstrapping.messages import Answer, Answers, Mode, Request, Requests, shortened
 from identifiers import Naming, Topic, TopicError, Zone, zone_of
 
 STALE_ENDS = 1_000
 """Ends of leases that were renewed since; the line of ends is made anew when it holds so many more than it should."""
+
+RESTART_GRACE = 60.0
+"""Leases that ended while the manager was away go on for so long after it: their renewals may only be heard now."""
 
 Requester = tuple[str, str]
 """(zone, requester)"""
@@ -27,6 +34,17 @@ class Held:
     topic: str
     number: int
     until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A requester that was heard, also when it wants nothing now; kept on disk, so that nothing is heard twice."""
+
+    zone: str
+    requester: str
+    serial: int
+    signer: str
+    """The hash of its key in hex; empty when it does not sign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +64,11 @@ class Outcome:
     ended: tuple[str, ...] = ()
     """Topics that nobody wants any more."""
     answer: tuple[Requester, ...] = ()
+    known: Known | None = None
+    """Who was heard; to be written together with what it holds."""
+    forgotten: tuple[Requester, ...] = ()
+    refused: str | None = None
+    """Why the list was passed over as a whole, if it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +77,21 @@ class DeskLimits:
     max_requesters: int
     max_topics_per_requester: int
     max_topics: int
+    keys: frozenset[str] = frozenset()
+    """Who may ask, by the hashes of their keys in hex. None of them: everybody."""
+
+
+@dataclass(slots=True)
+class DeskCounters:
+    """Lists that were passed over, and why."""
+
+    replayed: int = 0
+    forged: int = 0
+    """They speak for a requester whose key is another one."""
+    turned_away: int = 0
+    """Of requesters beyond the limit."""
+    unexplained: int = 0
+    """Refusals beyond what may be kept: whoever asked gets no reason."""
 
 
 class ManagerDesk:
@@ -64,69 +102,103 @@ class ManagerDesk:
         self._limits = limits
         self._held: dict[Requester, dict[str, Held]] = {}
         self._refused: dict[Requester, dict[str, tuple[int, str]]] = {}
-        self._heard: dict[Requester, int] = {}
+        self._refusals = 0
+        self._known: OrderedDict[Requester, Known] = OrderedDict()
         self._holders: dict[str, set[Requester]] = {}
         self._verdicts: dict[str, Verdict] = {}
         self._considered: set[str] = set()
         """Topics about which a decision is under way."""
         self._ends: list[tuple[float, str, str, str]] = []
         self._count = 0
-        self.turned_away = 0
-        """Lists of requesters beyond the limit, that got no answer at all."""
+        self.counters = DeskCounters()
 
     # What is on disk.
 
-    def restore(self, held: Iterable[Held], verdicts: Mapping[str, Verdict]) -> Outcome:
-        """Take up what was held before a restart, and say what was never decided."""
+    def restore(
+        self,
+        held: Iterable[Held],
+        known: Iterable[Known],
+        verdicts: Mapping[str, Verdict],
+        followed: Iterable[str],
+        now: float,
+    ) -> Outcome:
+        """Take up what was held before a restart, and say what was never decided, and what of all that is followed
+        nobody wants."""
         stray: list[Held] = []
         for one in held:
             if one.zone in self._zones:
-                self._hold(one)
+                self._hold(replace(one, until=max(one.until, now + RESTART_GRACE)))
             else:
                 stray.append(one)
+        self._known.update({(one.zone, one.requester): one for one in known if one.zone in self._zones})
         self._verdicts = {topic: verdict for topic, verdict in verdicts.items() if topic in self._holders}
         consider = tuple(topic for topic in self._holders if topic not in self._verdicts)
         self._considered.update(consider)
-        ended = tuple(sorted(topic for topic in verdicts if topic not in self._holders))
+        ended = tuple(sorted(topic for topic in {*followed, *verdicts} if topic not in self._holders))
         return Outcome((), tuple(stray), consider, ended, tuple(self._held))
 
     # What comes in.
 
-    def hear(self, message: Requests, now: float) -> Outcome:
+    def hear(self, message: Requests, now: float, signer: str = "") -> Outcome:
+        """`signer`: the hash of the key that signed the list; empty when nobody did."""
         key = (message.zone, message.requester)
-        if message.zone not in self._zones or message.serial < self._heard.get(key, 0):
-            return Outcome()
-        if key not in self._heard and len(self._heard) >= self._limits.max_requesters:
-            self.turned_away += 1
-            return Outcome()
-        self._heard[key] = message.serial
-        mismatch = self._naming.mismatch(f"{message.scheme}/{message.hash}")
+        if message.zone not in self._zones:
+            return Outcome(refused=f"{message.zone[:100]} is not managed here")
+        before = self._known.get(key)
+        if before is not None and before.signer not in ("", signer):
+            self.counters.forged += 1
+            return Outcome(refused=f"a list of {message.requester} that is not signed with its key")
+        stranger = bool(self._limits.keys) and signer not in self._limits.keys
+        if before is not None and not before.signer and signer and not stranger:
+            del self._known[key]  # what was said in its name before it signed does not bind it
+            before = None
+        if before is not None and message.serial < before.serial:
+            self.counters.replayed += 1
+            return Outcome(refused=f"a list of {message.requester} that is older than the last one")
+        forgotten: tuple[Requester, ...] = ()
+        if before is None and len(self._known) >= self._limits.max_requesters:
+            idle = next((one for one in self._known if one not in self._held), None)
+            if idle is None:
+                self.counters.turned_away += 1
+                return Outcome(refused=f"{self._limits.max_requesters} gateways are heard already, which is the limit")
+            self._forget(idle)
+            forgotten = (idle,)
+        # Who may not ask at all does not get to keep a requester's name from its owner either.
+        known = Known(*key, message.serial, "" if stranger else signer)
+        self._known[key] = known
+        self._known.move_to_end(key)
+        unfit = self._naming.mismatch(f"{message.scheme}/{message.hash}")
+        if stranger:
+            unfit = "it answers only gateways whose keys it was told, and this one's is not among them"
         wanted = {request.topic: request for request in message.requests if request.mode is Mode.SUBSCRIBE}
-        refused: dict[str, tuple[int, str]] = {}
-        put: list[Held] = []
-        consider: list[str] = []
+        if before is not None and message.serial == before.serial:
+            self._refuse(key, {topic: one for topic, one in wanted.items() if not self._holds(key, topic)}, unfit)
+            return Outcome(answer=(key,))
+        outcome = self._new_list(key, wanted, unfit, now)
+        return replace(outcome, known=known, forgotten=forgotten)
+
+    def _new_list(self, key: Requester, wanted: dict[str, Request], unfit: str | None, now: float) -> Outcome:
         ended: list[str] = []
-        before = self._held.get(key, {})
-        dropped = [held for topic, held in before.items() if topic not in wanted]
+        dropped = [held for topic, held in self._held.get(key, {}).items() if unfit or topic not in wanted]
         for held in dropped:
             ended += self._release(held)
+        taken: list[Held] = []
+        consider: list[str] = []
+        refused = self._refuse(key, wanted, unfit)
         for topic, request in wanted.items():
-            held_before = self._held.get(key, {}).get(topic)
-            reason = mismatch or self._refusal(key, topic, held_before)
+            if topic in refused:
+                continue
+            reason = self._no_room(key, topic)
             if reason is not None:
-                refused[topic] = (request.number, shortened(reason))
-                if held_before is not None:
-                    dropped.append(held_before)
-                    ended += self._release(held_before)
+                self._note_refusal(key, request, reason)
                 continue
-            taken = self._take(key, request, held_before, now)
-            if taken is None:
-                continue
-            put.append(taken)
-            if self._asks_anew(topic):
-                consider.append(topic)
-        self._refused[key] = refused
-        return Outcome(tuple(put), tuple(dropped), tuple(consider), tuple(ended), (key,))
+            held_now = self._take(key, request, now)
+            if held_now is not None:
+                taken.append(held_now)
+                if self._asks_anew(topic):
+                    consider.append(topic)
+        ended = [topic for topic in ended if topic not in self._holders]
+        return Outcome(tuple(taken), tuple(dropped), tuple(consider), tuple(ended), (key,))
 
     def expire(self, now: float) -> Outcome:
         over: list[Held] = []
@@ -154,8 +226,7 @@ class ManagerDesk:
         key = (zone, requester)
         if self._held.get(key):
             return False
-        self._refused.pop(key, None)
-        self._heard.pop(key, None)
+        self._clear_refusals(key)
         return True
 
     # What goes out.
@@ -169,7 +240,8 @@ class ManagerDesk:
                 answers.append(Answer(topic, held.number, verdict.accepted, shortened(verdict.reason)))
         for topic, (number, reason) in self._refused.get(key, {}).items():
             answers.append(Answer(topic, number, False, reason))
-        return Answers(zone, requester, self._name, self._naming.announcement, self._heard.get(key, 0), tuple(answers))
+        heard = self._known[key].serial if key in self._known else 0
+        return Answers(zone, requester, self._name, self._naming.announcement, heard, tuple(answers))
 
     def wanted(self, topic: str) -> bool:
         return topic in self._holders
@@ -179,13 +251,49 @@ class ManagerDesk:
         return tuple(self._holders)
 
     @property
+    def known(self) -> int:
+        """Requesters that were heard and are remembered."""
+        return len(self._known)
+
+    def verdict(self, topic: str) -> Verdict | None:
+        return self._verdicts.get(topic)
+
+    @property
     def held(self) -> list[Held]:
         return [held for topics in self._held.values() for held in topics.values()]
 
     # Inside.
 
-    def _refusal(self, key: Requester, topic: str, held: Held | None) -> str | None:
-        zone = key[0]
+    def _holds(self, key: Requester, topic: str) -> bool:
+        return topic in self._held.get(key, {})
+
+    def _refuse(self, key: Requester, wanted: Mapping[str, Request], unfit: str | None) -> set[str]:
+        """Write down why some of these can never be had. Replaces what was written down before."""
+        self._clear_refusals(key)
+        refused: set[str] = set()
+        for topic, request in wanted.items():
+            reason = unfit or self._not_ours(key[0], topic)
+            if reason is not None:
+                refused.add(topic)
+                self._note_refusal(key, request, reason)
+        return refused
+
+    def _note_refusal(self, key: Requester, request: Request, reason: str) -> None:
+        if self._refusals >= self._limits.max_topics:
+            self.counters.unexplained += 1
+            return
+        self._refused.setdefault(key, {})[request.topic] = (request.number, shortened(reason))
+        self._refusals += 1
+
+    def _clear_refusals(self, key: Requester) -> None:
+        self._refusals -= len(self._refused.pop(key, {}))
+
+    def _forget(self, key: Requester) -> None:
+        del self._known[key]
+        self._clear_refusals(key)
+
+    @staticmethod
+    def _not_ours(zone: str, topic: str) -> str | None:
         try:
             parsed = Topic.parse(topic)
             domain = zone_of(parsed.host).domain
@@ -193,7 +301,10 @@ class ManagerDesk:
             return f"no topic of {zone}: {error}"
         if domain != zone or parsed.url != topic:
             return f"{topic[:100]} is not the name of a topic of {zone}"
-        if held is not None:
+        return None
+
+    def _no_room(self, key: Requester, topic: str) -> str | None:
+        if self._holds(key, topic):
             return None
         if len(self._held.get(key, {})) >= self._limits.max_topics_per_requester:
             return f"one gateway may want {self._limits.max_topics_per_requester} topics of a zone, and no more"
@@ -201,8 +312,9 @@ class ManagerDesk:
             return f"{self._limits.max_topics} topics are followed here already, which is the limit"
         return None
 
-    def _take(self, key: Requester, request: Request, before: Held | None, now: float) -> Held | None:
+    def _take(self, key: Requester, request: Request, now: float) -> Held | None:
         """None when it is the request that is known already: hearing it again does not prolong it."""
+        before = self._held.get(key, {}).get(request.topic)
         if before is not None and request.number <= before.number:
             return None
         until = now + min(float(request.lease), self._limits.max_lease)

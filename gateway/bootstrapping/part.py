@@ -1,7 +1,9 @@
 """Bootstrapping as one part of a gateway: the manager of its own zones, and the requester of everybody else's."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from gateway.bootstrapping.config import BootstrappingConfig, zones_named
 from gateway.bootstrapping.events import BootstrappingEvent
@@ -9,11 +11,27 @@ from gateway.bootstrapping.manager import Manager
 from gateway.bootstrapping.requester import Requester
 from gateway.bootstrapping.store import BootstrappingStore
 from gateway.bootstrapping.upstream import Upstreams
+from gateway.control import Control
+from gateway.model import NetworkError
 from gateway.store import ControlStore
-from identifiers import Naming
+from identifiers import Naming, Topic, TopicError
 from psirp_stack.node.api import Client
 from push_hub.hub import Hub
 from push_hub.model import Publication
+from storage import StorageError
+
+STATUS_ROWS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Zones managed here, topics followed for others and why, (zone, topic, answer) that were asked for, counters."""
+
+    zones: tuple[str, ...] = ()
+    requesters: int = 0
+    topics: tuple[tuple[str, str], ...] = ()
+    asked: tuple[tuple[str, str, str], ...] = ()
+    counters: tuple[tuple[str, int], ...] = ()
 
 
 class Bootstrapping:
@@ -35,13 +53,14 @@ class Bootstrapping:
         self._hub: Hub | None = None
         self._client: Client | None = None
         self._control: ControlStore | None = None
+        self._function: Control | None = None
         self._upstreams: Upstreams | None = None
         self.manager: Manager | None = None
         self.requester: Requester | None = None
 
-    def prepare(self, hub: Hub, client: Client, control: ControlStore) -> None:
+    def prepare(self, hub: Hub, client: Client, control: ControlStore, function: Control) -> None:
         """The tables must be in the control function's database: see `gateway.bootstrapping.MIGRATIONS`."""
-        self._hub, self._client, self._control = hub, client, control
+        self._hub, self._client, self._control, self._function = hub, client, control, function
         store = BootstrappingStore(control.database)
         self._upstreams = Upstreams(
             hub,
@@ -50,6 +69,7 @@ class Bootstrapping:
             self._clock,
             wanted=lambda topic: self.manager is not None and self.manager.desk.wanted(topic),
             decided=lambda topic, verdict: self.manager.decided(topic, verdict) if self.manager is not None else None,
+            withdraw=self._withdraw,
             observer=self._observer,
         )
 
@@ -93,6 +113,45 @@ class Bootstrapping:
             await self.manager.stop()
         if self._upstreams is not None:
             await self._upstreams.stop()
+
+    async def _withdraw(self, topic: str) -> None:
+        if self._function is not None:
+            with contextlib.suppress(NetworkError, StorageError, TopicError):
+                await self._function.withdraw(self._naming.of_topic(Topic.parse(topic)))
+
+    def status(self) -> Status:
+        """What this part does at the moment, for people and dashboards."""
+        manager, requester, upstreams = self.manager, self.requester, self._upstreams
+        if manager is None or requester is None or upstreams is None:
+            return Status()
+        desk, counters = manager.desk, manager.desk.counters
+        return Status(
+            zones=tuple(self.zones),
+            requesters=desk.known,
+            topics=tuple(
+                (topic, "not decided yet" if (verdict := desk.verdict(topic)) is None else verdict.reason)
+                for topic in desk.topics[:STATUS_ROWS]
+            ),
+            asked=tuple(
+                (
+                    zone,
+                    topic,
+                    "not answered yet" if (answer := requester.desk.answer(zone, topic)) is None else answer.reason,
+                )
+                for zone in requester.desk.zones[:STATUS_ROWS]
+                for topic in list(requester.desk.wanted(zone))[:STATUS_ROWS]
+            )[:STATUS_ROWS],
+            counters=(
+                ("subscriptions_refused", requester.refused),
+                ("managers_disbelieved", requester.disbelieved),
+                ("lists_replayed", counters.replayed),
+                ("lists_forged", counters.forged),
+                ("lists_turned_away", counters.turned_away),
+                ("refusals_unexplained", counters.unexplained),
+                ("deliveries_badly_signed", upstreams.badly_signed),
+                ("deliveries_refused", upstreams.refused),
+            ),
+        )
 
     # For the hub.
 

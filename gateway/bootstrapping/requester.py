@@ -6,6 +6,7 @@ the subscriber is asked to confirm it.
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,9 +27,10 @@ from gateway.bootstrapping.messages import (
 )
 from gateway.bootstrapping.outbox import Outbox
 from gateway.bootstrapping.requester_desk import RequesterDesk, TooManyWantedError
+from gateway.bootstrapping.standing import Standing, under_another_naming
 from gateway.bootstrapping.store import BootstrappingStore
 from gateway.store import ControlStore
-from identifiers import HashName, ItemId, Naming, NoZoneError, Scheme, Topic, TopicError, Zone, zone_of
+from identifiers import ItemId, Naming, NoZoneError, Topic, TopicError, Zone, zone_of
 from psirp_stack.node.api import Client, NotAttachedError, PsirpError, Subscription
 from psirp_stack.node.attachment import Publication
 from push_hub.client import ClientError, discover_topic
@@ -37,7 +39,6 @@ from push_hub.model import Publication as HubPublication
 from storage import StorageError
 
 PAGE = 500
-READ_ANNOUNCEMENT_SECONDS = 1.0
 FIRST_WAIT = 0.2
 LONGEST_WAIT = 10.0
 
@@ -83,17 +84,25 @@ class Requester:
         self._clock = clock
         self._observer = observer
         requester, last_number = store.identity()
-        self.desk = RequesterDesk(requester, naming, config.lease, config.max_topics_per_requester, last_number)
+        self.desk = RequesterDesk(
+            requester, naming, config.lease, config.max_topics_per_requester, last_number, config.max_zones
+        )
         self._talks: dict[str, _Talk] = {}
         self._spellings: dict[str, set[str]] = {}
         """The hub's topics behind each topic's one name, for those with live subscriptions."""
+        self._asking: Counter[str] = Counter()
+        """Topics about which somebody waits for an answer right now."""
         self._outbox: Outbox[str] = Outbox(self._publish, self._failed)
-        self._background = Background()
+        self._background = Background(lambda why: self._failed("", why))
+        self.refused = 0
+        """Subscriptions that were denied."""
+        self.disbelieved = 0
+        """Announcements and answers that are not signed by a manager that is believed."""
 
     async def start(self) -> None:
         """Take up what the hub's subscribers want; a zone that was asked before and is not wanted now is told so."""
         for domain in self._store.zones_asked():
-            with contextlib.suppress(NoZoneError):
+            with contextlib.suppress(NoZoneError, TooManyWantedError):
                 self._talk(zone_of(domain))
         after = ""
         while page := self._hub.subscriptions.topics(after, PAGE):
@@ -137,9 +146,8 @@ class Requester:
         parsed, zone, item = named
         if self._control.is_export(item):
             return None
-        if not self._want(zone, parsed.url):
-            return f"this gateway asks for as many topics of {zone.domain} as it may"
         reason: str | None
+        self._asking[parsed.url] += 1
         try:
             async with asyncio.timeout(self._config.answer_timeout):
                 reason = await self._judge(parsed, zone, item)
@@ -147,9 +155,17 @@ class Requester:
             reason = f"whoever manages the zone {zone.domain} did not answer in {self._config.answer_timeout:g} seconds"
         except (PsirpError, NotAttachedError) as error:
             reason = f"the network between the domains cannot be asked now: {error}"
+        except TooManyWantedError as error:
+            reason = f"this gateway asks for as much as it may: {error}"
+        finally:
+            self._asking[parsed.url] -= 1
+            waiting = self._asking[parsed.url] > 0
+            if not waiting:
+                del self._asking[parsed.url]
         if reason is not None:
+            self.refused += 1
             self._tell(SubscriptionRefused(parsed.url, reason))
-            if parsed.url not in self._spellings:
+            if parsed.url not in self._spellings and not waiting:
                 self._drop(zone, parsed.url)
         return reason
 
@@ -158,14 +174,16 @@ class Requester:
             return None
         channel = announcement_item(self._naming, zone)
         if (await self._client.explain(channel.sid, channel.rid)).publishers:
+            # Only now: who asks for topics of zones that nobody manages makes no work for the network.
+            self._ask(zone, topic.url)
             return await self._verdict(zone, topic.url)
-        elsewhere = await self._under_another_naming(topic, zone)
+        elsewhere = await under_another_naming(self._client, self._naming, zone, topic)
         if elsewhere is None and self._config.unmanaged is Unmanaged.ACCEPT:
             return None
         with contextlib.suppress(ClientError):
             if self._is_ours((await discover_topic(self._hub.outbound, topic.url)).hubs):
                 return None  # its publisher will ping us, whoever manages the zone
-        return elsewhere or f"nobody in the network manages the zone {zone.domain}, so nobody would bring this topic"
+        return elsewhere or Standing(zone.domain, False, "", None).text
 
     async def _verdict(self, zone: Zone, url: str) -> str | None:
         while True:
@@ -180,36 +198,6 @@ class Requester:
                 return None if answer.accepted else f"the manager of {zone.domain} says: {answer.reason}"
             await talk.news.wait()
 
-    async def _under_another_naming(self, topic: Topic, zone: Zone) -> str | None:
-        """Whether somebody manages the zone, or publishes the topic, under ids that we never use."""
-        for hash_name in HashName:
-            other = Naming(self._naming.scheme, hash_name)
-            if other == self._naming:
-                continue
-            item = announcement_item(other, zone)
-            if (await self._client.explain(item.sid, item.rid)).publishers:
-                announced = await self._read_announcement(item)
-                if announced is None or announced.naming == other.announcement:
-                    return f"the zone {zone.domain} is managed, but {self._naming.mismatch(other.announcement)}"
-                return f"{announced.manager} manages {zone.domain}, but {self._naming.mismatch(announced.naming)}"
-        for scheme in Scheme:
-            for hash_name in HashName:
-                other = Naming(scheme, hash_name)
-                item = other.of_topic(topic)
-                if other != self._naming and (await self._client.explain(item.sid, item.rid)).publishers:
-                    return f"the topic is published, but {self._naming.mismatch(other.announcement)}"
-        return None
-
-    async def _read_announcement(self, item: ItemId) -> Announcement | None:
-        publication = await self._client.read_current(item.sid, item.rid, READ_ANNOUNCEMENT_SECONDS)
-        if publication is None:
-            return None
-        try:
-            message = decode(publication.content)
-        except MessageError:
-            return None
-        return message if isinstance(message, Announcement) else None
-
     # Wanting.
 
     def _named(self, topic: str) -> tuple[Topic, Zone, ItemId] | None:
@@ -222,25 +210,27 @@ class Requester:
             return None
         return None if zone.domain in self._own else (parsed, zone, item)
 
-    def _want(self, zone: Zone, url: str) -> bool:
-        self._talk(zone)
+    def _want(self, zone: Zone, url: str) -> None:
         try:
-            if self.desk.want(zone.domain, url, self._clock()):
-                self._outbox.put(zone.domain)
+            self._ask(zone, url)
         except TooManyWantedError as error:
             self._failed(zone.domain, str(error))
-            return False
-        return True
+
+    def _ask(self, zone: Zone, url: str) -> None:
+        """Raises `TooManyWantedError`."""
+        self._talk(zone)
+        if self.desk.want(zone.domain, url, self._clock()):
+            self._outbox.put(zone.domain)
 
     def _drop(self, zone: Zone, url: str) -> None:
-        if self.desk.drop(zone.domain, url):
+        if self.desk.drop(zone.domain, url, self._clock()):
             self._outbox.put(zone.domain)
 
     def _talk(self, zone: Zone) -> _Talk:
         talk = self._talks.get(zone.domain)
         if talk is None:
-            talk = self._talks[zone.domain] = _Talk(zone)
             self.desk.enter(zone.domain, self._clock())
+            talk = self._talks[zone.domain] = _Talk(zone)
             self._outbox.put(zone.domain)
             self._background.run(self._listen(talk, answers_item(self._naming, zone, self.desk.requester)))
             self._background.run(self._listen(talk, announcement_item(self._naming, zone)))
@@ -276,6 +266,11 @@ class Requester:
 
     async def _heard(self, talk: _Talk, item: ItemId, publication: Publication) -> None:
         domain = talk.zone.domain
+        believed = self._config.manager_keys
+        if believed and (publication.signer is None or publication.signer.hex() not in believed):
+            self.disbelieved += 1
+            self._failed(domain, "a message that is not signed by a manager that is believed here")
+            return
         try:
             message = decode(publication.content)
         except MessageError as error:
@@ -317,9 +312,10 @@ class Requester:
                 self._outbox.put(domain)
             for domain in self.desk.zones:
                 for url, since in self.desk.wanted(domain).items():
-                    if url not in self._spellings and now - since > self._config.unconfirmed:
+                    kept = url in self._spellings or url in self._asking
+                    if not kept and now - since > self._config.unconfirmed:
                         self._drop(self._talks[domain].zone, url)
-            for domain in self.desk.left():
+            for domain in self.desk.left(now):
                 await self._end(domain)
 
     async def _end(self, domain: str) -> None:
@@ -327,12 +323,16 @@ class Requester:
         talk = self._talks.pop(domain)
         self.desk.leave(domain)
         self._outbox.forget(domain)
-        with contextlib.suppress(PsirpError, NotAttachedError, StorageError):
-            for subscription in talk.subscriptions:
+        item = requests_item(self._naming, talk.zone, self.desk.requester)
+        for subscription in talk.subscriptions:
+            with contextlib.suppress(PsirpError, NotAttachedError):
                 await self._client.unsubscribe(subscription)
-            item = requests_item(self._naming, talk.zone, self.desk.requester)
+        with contextlib.suppress(PsirpError, NotAttachedError):
             await self._client.unpublish(item.sid, item.rid)
+        with contextlib.suppress(StorageError):  # at the next start it is told once more that nothing is wanted
             await asyncio.wrap_future(self._store.database.write(partial(BootstrappingStore.left, domain)))
+        if domain in self._talks:  # something is wanted again: what was just taken back is said again
+            self._outbox.put(domain)
 
     def _failed(self, zone: str, reason: str) -> None:
         self._tell(SignallingFailed(zone, reason))

@@ -9,10 +9,12 @@ from gateway.bootstrapping.messages import Answer, Answers, Mode, Request, Reque
 from identifiers import Naming
 
 RENEW_AT_FRACTION = 0.5
+MAX_LIST_BYTES = 4 * 1024 * 1024
+"""Names in the list for one zone, so that list and answers fit into a publication each."""
 
 
 class TooManyWantedError(Exception):
-    """The list for one zone is as long as it may be."""
+    """The list for one zone is as long as it may be, or there are as many lists as there may be."""
 
 
 @dataclass(slots=True)
@@ -29,17 +31,30 @@ class _Zone:
     answers: dict[str, Answer] = field(default_factory=dict)
     serial: int = 0
     heard: int = 0
+    size: int = 0
+    """Bytes of the names of what is wanted."""
+    emptied: float = 0.0
+    """Since when nothing is wanted."""
 
 
 class RequesterDesk:
     """Numbers only ever go up, also over restarts: the caller keeps `last_number` on disk before it sends a message."""
 
-    def __init__(self, requester: str, naming: Naming, lease: float, max_per_zone: int, last_number: int = 0) -> None:
+    def __init__(
+        self,
+        requester: str,
+        naming: Naming,
+        lease: float,
+        max_per_zone: int,
+        last_number: int = 0,
+        max_zones: int = 10_000,
+    ) -> None:
         self.requester = requester
         self.last_number = last_number
         self._naming = naming
         self._lease = lease
         self._max_per_zone = max_per_zone
+        self._max_zones = max_zones
         self._zones: dict[str, _Zone] = {}
 
     @property
@@ -53,30 +68,39 @@ class RequesterDesk:
         return {} if known is None else {topic: want.since for topic, want in known.wants.items()}
 
     def enter(self, zone: str, now: float) -> None:
-        """Have a list for a zone, if only an empty one."""
+        """Have a list for a zone, if only an empty one. Raises `TooManyWantedError`."""
         if zone not in self._zones:
-            self._zones[zone] = _Zone(now, serial=self._next())
+            if len(self._zones) >= self._max_zones:
+                raise TooManyWantedError(f"{self._max_zones} zones are asked for topics already, which is the limit")
+            self._zones[zone] = _Zone(now, serial=self._next(), emptied=now)
 
     def want(self, zone: str, topic: str, now: float) -> bool:
-        """True when the list changed. A topic that was denied before is asked for again."""
+        """True when the list changed. A topic that was denied before is asked for again. `TooManyWantedError`."""
         self.enter(zone, now)
         known = self._zones[zone]
         want = known.wants.get(topic)
         answer = None if want is None else self.answer(zone, topic)
         if want is not None and (answer is None or answer.accepted):
             return False
+        size = len(topic.encode()) if want is None else 0
         if want is None and len(known.wants) >= self._max_per_zone:
             raise TooManyWantedError(f"{self._max_per_zone} topics of {zone} are wanted already, which is the limit")
+        if known.size + size > MAX_LIST_BYTES:
+            raise TooManyWantedError(f"the names of topics of {zone} that are wanted are {MAX_LIST_BYTES} bytes long")
+        known.size += size
         known.wants[topic] = _Want(self._next(), now if want is None else want.since)
         known.serial = self.last_number
         return True
 
-    def drop(self, zone: str, topic: str) -> bool:
+    def drop(self, zone: str, topic: str, now: float) -> bool:
         known = self._zones.get(zone)
         if known is None or known.wants.pop(topic, None) is None:
             return False
         known.answers.pop(topic, None)
+        known.size -= len(topic.encode())
         known.serial = self._next()
+        if not known.wants:
+            known.emptied = now
         return True
 
     def due(self, now: float) -> list[str]:
@@ -134,9 +158,13 @@ class RequesterDesk:
             return None
         return answer if answer.number >= want.number or answer.accepted else None
 
-    def left(self) -> list[str]:
-        """Zones of which nothing is wanted any more, and whose manager has heard that."""
-        return [zone for zone, known in self._zones.items() if not known.wants and known.heard >= known.serial]
+    def left(self, now: float) -> list[str]:
+        """Zones of which nothing is wanted any more, and whose manager has heard that, or let all leases end since."""
+        return [
+            zone
+            for zone, known in self._zones.items()
+            if not known.wants and (known.heard >= known.serial or now - known.emptied > self._lease)
+        ]
 
     def leave(self, zone: str) -> None:
         self._zones.pop(zone, None)

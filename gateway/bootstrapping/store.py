@@ -4,7 +4,7 @@ import secrets
 from enum import StrEnum
 from typing import NamedTuple
 
-from gateway.bootstrapping.manager_desk import Held
+from gateway.bootstrapping.manager_desk import Held, Known, Outcome
 from gateway.bootstrapping.messages import REQUESTER_ID_BYTES
 from storage import Database, Migration, Transaction
 
@@ -33,7 +33,20 @@ MIGRATIONS = [
             "CREATE INDEX upstreams_by_upstream ON upstreams (upstream)",
             "CREATE INDEX upstreams_by_kind ON upstreams (kind)",
         ],
-    )
+    ),
+    Migration(
+        "gateway.bootstrapping",
+        2,
+        [
+            """CREATE TABLE zone_requesters (
+                zone      TEXT NOT NULL,
+                requester TEXT NOT NULL,
+                serial    INTEGER NOT NULL,
+                signer    TEXT NOT NULL,
+                PRIMARY KEY (zone, requester)
+            ) WITHOUT ROWID"""
+        ],
+    ),
 ]
 
 
@@ -80,6 +93,10 @@ class BootstrappingStore:
         rows = self.database.read("SELECT zone, requester, topic, number, until FROM zone_requests")
         return [Held(zone, requester, topic, number, until) for zone, requester, topic, number, until in rows]
 
+    def known(self) -> list[Known]:
+        rows = self.database.read("SELECT zone, requester, serial, signer FROM zone_requesters")
+        return [Known(zone, requester, serial, signer) for zone, requester, serial, signer in rows]
+
     def upstreams(self) -> list[Upstream]:
         return self._upstreams("SELECT * FROM upstreams", ())
 
@@ -109,13 +126,18 @@ class BootstrappingStore:
         tx.execute("DELETE FROM zones_asked WHERE zone = ?", (zone,))
 
     @staticmethod
-    def change(put: tuple[Held, ...], dropped: tuple[Held, ...], tx: Transaction) -> None:
-        for held in dropped:
+    def change(outcome: Outcome, tx: Transaction) -> None:
+        for zone, requester in outcome.forgotten:
+            tx.execute("DELETE FROM zone_requesters WHERE zone = ? AND requester = ?", (zone, requester))
+        if (known := outcome.known) is not None:
+            row = (known.zone, known.requester, known.serial, known.signer)
+            tx.execute("INSERT OR REPLACE INTO zone_requesters VALUES (?, ?, ?, ?)", row)
+        for held in outcome.dropped:
             tx.execute(
                 "DELETE FROM zone_requests WHERE zone = ? AND requester = ? AND topic = ?",
                 (held.zone, held.requester, held.topic),
             )
-        for held in put:
+        for held in outcome.put:
             tx.execute(
                 "INSERT OR REPLACE INTO zone_requests VALUES (?, ?, ?, ?, ?)",
                 (held.zone, held.requester, held.topic, held.number, held.until),

@@ -6,13 +6,20 @@ network like everything that is published here. A topic whose hub is ours needs 
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 
+from aiohttp import web
+
 from gateway.bootstrapping.background import Background
 from gateway.bootstrapping.config import BootstrappingConfig
-from gateway.bootstrapping.events import BootstrappingEvent, UpstreamDelivered
+from gateway.bootstrapping.events import (
+    BootstrappingEvent,
+    SignallingFailed,
+    UpstreamDelivered,
+    UpstreamDropped,
+)
 from gateway.bootstrapping.manager_desk import Verdict
 from gateway.bootstrapping.store import BootstrappingStore, Kind, Upstream
 from push_hub.client import (
@@ -30,10 +37,14 @@ from push_hub.client import (
 from push_hub.hub import Hub
 from push_hub.model import Content
 from push_hub.ports import OverloadedError
+from push_hub.protocol.requests import RequestError
 from push_hub.protocol.urls import UrlError, normalised
 from storage import StorageError
 
 CALLBACK_PATH = "/upstream/"
+MAX_HUBS = 4
+"""Hubs of one topic that are asked, one after the other."""
+RETRY_AFTER = "5"
 FIRST_WAIT = 1.0
 LONGEST_WAIT = 60.0
 
@@ -47,22 +58,29 @@ class Upstreams:
         clock: Callable[[], float],
         wanted: Callable[[str], bool],
         decided: Callable[[str, Verdict], None],
+        withdraw: Callable[[str], Awaitable[None]],
         observer: Callable[[BootstrappingEvent], None] | None = None,
     ) -> None:
+        """`wanted`: whether somebody elsewhere wants a topic. `withdraw`: publish a topic no longer."""
         self._hub = hub
         self._store = store
         self._config = config
         self._clock = clock
         self._wanted = wanted
         self._decided = decided
+        self._withdraw = withdraw
         self._observer = observer
         self._wishes = WishStore(store.database)
         self._subscriber: Subscriber | None = None
         self._news: dict[tuple[str, str], asyncio.Event] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._gate = asyncio.Semaphore(config.upstream_at_once)
-        self._background = Background()
-        hub.mount(CALLBACK_PATH, callback_app(self._wishes, self._receive, clock, self._changed))
+        self._background = Background(lambda why: self._tell(SignallingFailed("", why)))
+        hub.mount(CALLBACK_PATH, callback_app(self._wishes, self._receive, clock, self._changed, self._badly_signed))
+        self.badly_signed = 0
+        """Deliveries without the signature of the subscription that they claim to be for."""
+        self.refused = 0
+        """Deliveries that are no publication: too long, or not what the topic may be."""
 
     async def start(self) -> None:
         self._subscriber = Subscriber(
@@ -89,6 +107,10 @@ class Upstreams:
         """What was decided before, for those that need no second look after a restart."""
         return {one.topic: Verdict(one.accepted, one.reason) for one in self._store.upstreams() if one.accepted}
 
+    def followed(self) -> set[str]:
+        """Topics that something was done about before a restart, whatever became of it."""
+        return {one.topic for one in self._store.upstreams()} | set(self._wishes.pages())
+
     def consider(self, topic: str) -> None:
         """Find out where the topic comes from, and see to it that it comes. The verdict goes to `decided`."""
         self._background.run(self._consider(topic))
@@ -105,9 +127,22 @@ class Upstreams:
             try:
                 upstream = await self._find(topic)
                 await self._keep(upstream)
+                late = self._denied_since(upstream)
+                if late is not None:
+                    upstream = _denied(topic, late)
+                    await self._keep(upstream)
             except StorageError as error:
                 upstream = _denied(topic, f"it could not be written down: {error}")
         self._decided(topic, Verdict(upstream.accepted, upstream.reason))
+
+    def _denied_since(self, upstream: Upstream) -> str | None:
+        """A hub's denial that came while what it took was being written down."""
+        if upstream.kind is not Kind.HUB:
+            return None
+        wishes = self._wishes.of_topic(upstream.upstream)
+        if any(wish.state in (State.ASKED, State.ACTIVE) for wish in wishes):
+            return None
+        return next((f"{wish.hub} {wish.reason}" for wish in wishes if wish.state is State.DENIED), None)
 
     async def _find(self, topic: str) -> Upstream:
         try:
@@ -123,7 +158,7 @@ class Upstreams:
             await self._first_look(topic)
             return Upstream(topic, Kind.OWN, topic, True, "its hub is ours")
         failures: list[str] = []
-        for hub in found.hubs:
+        for hub in found.hubs[:MAX_HUBS]:
             failure = await self._subscribe(hub, found.topic, topic)
             if failure is None:
                 await self._first_look(topic)
@@ -178,10 +213,8 @@ class Upstreams:
         async with self._turn(topic):
             if self._wanted(topic):
                 return
-            work = partial(BootstrappingStore.drop_upstream, topic)
-            await asyncio.wrap_future(self._store.database.write(work))
             for wish in self._wishes.by_page(topic):
-                heirs = self._store.fed_by(wish.topic)
+                heirs = [fed for fed in self._store.fed_by(wish.topic) if fed.topic != topic]
                 if self._subscriber is None:
                     return
                 # What the hub does not hear now it is told again, until its lease ends.
@@ -190,6 +223,9 @@ class Upstreams:
                         await self._subscriber.subscribe_at(wish.hub, wish.topic, heirs[0].topic)
                     else:
                         await self._subscriber.unsubscribe(wish)
+            # Last: whoever is killed before this finds the topic again at the next start, and ends it then.
+            work = partial(BootstrappingStore.drop_upstream, topic)
+            await asyncio.wrap_future(self._store.database.write(work))
 
     async def _keep(self, upstream: Upstream) -> None:
         work = partial(BootstrappingStore.put_upstream, upstream)
@@ -216,6 +252,8 @@ class Upstreams:
     async def _revoke(self, fed: Upstream, reason: str) -> None:
         async with self._turn(fed.topic):
             await self._keep(_denied(fed.topic, reason))
+            # Or it would look to everybody as if the topic still came from here.
+            await self._withdraw(fed.topic)
         self._decided(fed.topic, Verdict(False, reason))
 
     async def _receive(self, delivery: Delivery) -> None:
@@ -223,8 +261,21 @@ class Upstreams:
         if delivery.page and self._wanted(delivery.page):
             topics.add(delivery.page)
         for topic in sorted(topics):
-            await self._hub.offer(topic, topic, Content(delivery.content_type, delivery.body))
-            self._tell(UpstreamDelivered(topic, len(delivery.body)))
+            try:
+                await self._hub.offer(topic, topic, Content(delivery.content_type, delivery.body))
+            except RequestError as error:  # it would be no better the next time
+                self.refused += 1
+                self._tell(UpstreamDropped(topic, "", str(error)))
+            except (OverloadedError, StorageError) as error:
+                raise web.HTTPServiceUnavailable(
+                    text=f"not now: {error}\n", headers={"Retry-After": RETRY_AFTER}
+                ) from None
+            else:
+                self._tell(UpstreamDelivered(topic, len(delivery.body)))
+
+    def _badly_signed(self, wish: Wish) -> None:
+        self.badly_signed += 1
+        self._tell(UpstreamDropped(wish.topic, wish.hub, "it is not signed with the secret of the subscription"))
 
     async def _poll(self) -> None:
         while True:

@@ -47,10 +47,11 @@ def callback_app(
     receive: Callable[[Delivery], Awaitable[None]],
     clock: Callable[[], float],
     changed: Callable[[Wish], None] | None = None,
+    badly_signed: Callable[[Wish], None] | None = None,
 ) -> web.Application:
     """Answers intent checks and takes deliveries. `receive` should be quick: the hub waits for it.
 
-    `changed` is told of wishes that a hub confirmed, ended or denied.
+    `changed` is told of wishes that a hub confirmed, ended or denied, `badly_signed` of deliveries that were dropped.
     """
 
     async def save(wish: Wish) -> None:
@@ -99,6 +100,8 @@ def callback_app(
         if wish.secret is None or signature_fits(request.headers.get("X-Hub-Signature"), wish.secret, body):
             content_type = request.headers.get("Content-Type", "")
             await receive(Delivery(wish.topic, content_type, body, sources_of(content_type, body), wish.page))
+        elif badly_signed is not None:
+            badly_signed(wish)
         # A bad signature gets the same answer: who guesses secrets learns nothing.
         return web.Response(status=202, headers=_SAFE)
 

@@ -201,6 +201,10 @@ class WishStore:
     def by_topic(self, topic: str, hub: str) -> Wish | None:
         return self._one("SELECT * FROM wishes WHERE topic = ? AND hub = ?", (topic, hub))
 
+    def of_topic(self, topic: str) -> list[Wish]:
+        """At all hubs, also those that are over."""
+        return [_wish(row) for row in self._database.read("SELECT * FROM wishes WHERE topic = ?", (topic,))]
+
     def by_page(self, page: str) -> list[Wish]:
         """Wishes that were found at a page and are not over."""
         rows = self._database.read(
@@ -208,6 +212,11 @@ class WishStore:
             (page,),
         )
         return [_wish(row) for row in rows]
+
+    def pages(self) -> list[str]:
+        """Where wishes were found that are not over."""
+        rows = self._database.read("SELECT DISTINCT page FROM wishes WHERE state IN ('asked', 'active') AND page != ''")
+        return [str(page) for (page,) in rows]
 
     def due(self, now: float, limit: int) -> list[Wish]:
         rows = self._database.read(

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.bootstrapping import BootstrappingConfig
 from gateway.cli.main import main
 from gateway.config import ConfigError, GatewayFile, check, load
 from gateway.config_example import EXAMPLE
@@ -85,6 +86,14 @@ def test_an_empty_gateway_with_a_node_has_the_defaults_of_the_hub(tmp_path: Path
         ("gateway", {"zones": ["com"]}, "gateway.zones[0]", "public suffix"),
         ("gateway", {"domain": "not a domain"}, "gateway.domain", "no domain"),
         ("gateway", {"name": "a b"}, "gateway.name", "regex"),
+        ("hub", {"hosts": {"news.example.com": "nowhere"}}, "hub.hosts", "nowhere"),
+        ("hub", {"hosts": {"a b": "127.0.0.1"}}, "hub.hosts", "NAME"),
+        ("bootstrapping", {"unmanaged": "perhaps"}, "bootstrapping.unmanaged", "perhaps"),
+        ("bootstrapping", {"lease": 0}, "bootstrapping.lease", ">= 1"),
+        ("bootstrapping", {"requester_keys": ["xyz"]}, "bootstrapping.requester_keys[", "regex"),
+        ("bootstrapping", {"max_topics_per_requester": 10**6}, "bootstrapping.max_topics_per_requester", "<= 10000"),
+        ("bootstrapping", {"upstream_confirm": 9.0}, "bootstrapping.upstream_confirm", "answer_timeout"),
+        ("bootstrapping", {"zones": ["example.com"]}, "bootstrapping.zones", "no such key"),
         ("network", {"attach": "x.sock"}, "network.attach", "not both"),
         ("store", {"path": ""}, "store.path", "length"),
         ("node", {}, "node.name", "missing"),
@@ -133,6 +142,20 @@ def test_a_registration_is_checked_whole(tmp_path: Path) -> None:
     assert config.discovery.register is not None
     assert config.discovery.register.domain == "example.com"
     assert config.discovery.register.registrar(8080).record.port == 8080
+
+
+def test_zones_and_their_settings_reach_the_part_that_needs_them(tmp_path: Path) -> None:
+    sections = {
+        "gateway": {"zones": ["Example.com", "example.co.uk"]},
+        "bootstrapping": {"unmanaged": "accept", "lease": 600, "poll_hubless": True, "requester_keys": ["ab" * 32]},
+        "hub": {"hosts": {"News.example.com": "127.0.0.1"}},
+    }
+    config = check({"node": NODE, **sections}, tmp_path)
+    zones = config.bootstrapping
+    assert zones.zones == ("example.com", "example.co.uk")
+    assert (zones.unmanaged, zones.lease, zones.poll, zones.requester_keys) == ("accept", 600, True, ("ab" * 32,))
+    assert config.hub.hosts == (("news.example.com", "127.0.0.1"),)
+    assert check({"node": NODE}, tmp_path).bootstrapping == BootstrappingConfig()
 
 
 def test_neither_a_node_nor_a_socket_is_refused(tmp_path: Path) -> None:
