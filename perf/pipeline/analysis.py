@@ -266,15 +266,14 @@ def _file_rows(inventory: Inventory) -> list[FileRow]:
 
 
 def _quality(inventory: Inventory, counts: dict[str, int], negative: int) -> list[QualityRow]:
-    from_parquet = sum(file.rows for file in inventory.readable if file.rows is not None)
-    all_parquet = all(file.rows is not None for file in inventory.readable)
+    promised = sum(file.rows for file in inventory.readable if file.rows is not None)
     rows = [
         QualityRow("files read", len(inventory.readable)),
         *(QualityRow(f"files: {state.value}", sum(file.state is state for file in inventory.files)) for state in State),
         QualityRow("rows read", counts["rows"]),
         QualityRow("rows of an older schema", counts["older"]),
         QualityRow("rows that are no record", counts["unusable"]),
-        QualityRow("rows lost to files that broke in the middle", from_parquet - counts["rows"] if all_parquet else 0),
+        QualityRow("rows lost to files that broke in the middle", promised - counts["columnar"]),
         QualityRow("latencies below zero, left out", negative),
         QualityRow("records dropped while tracing", sum(run.dropped for run in inventory.runs)),
         QualityRow("records removed by rotation", sum(run.removed for run in inventory.runs)),

@@ -1,7 +1,7 @@
 """Does delay depend on payload? Pearson on the values, Spearman on mid-ranks, each with a p value.
 
-Ranks come from two small tables (rows by payload, rows by latency bucket) that are broadcast to the rows, so no row is
-shuffled or sorted for them.
+Ranks come from two small tables (rows by bucket of payload, rows by bucket of latency) that are broadcast to the rows,
+so no row is shuffled or sorted for them. Payloads below 2 KiB have a bucket each.
 """
 
 from typing import Final
@@ -20,13 +20,17 @@ STAGES: Final = ("carry", "fan_out", "process_d", "total_push_d", "end_to_end")
 
 def correlation_rows(latencies: DataFrame) -> list[CorrelationRow]:
     pairs = latencies.where(F.col("stage").isin(*STAGES) & F.col("payload").isNotNull()).select(
-        *KEY, "payload", "latency_ns", bucket(F.col("latency_ns")).alias("bucket")
+        *KEY,
+        "payload",
+        "latency_ns",
+        bucket(F.col("payload")).alias("size"),
+        bucket(F.col("latency_ns")).alias("bucket"),
     )
-    ranked = pairs.join(_ranks(pairs, "payload"), [*KEY, "payload"]).join(_ranks(pairs, "bucket"), [*KEY, "bucket"])
+    ranked = pairs.join(_ranks(pairs, "size"), [*KEY, "size"]).join(_ranks(pairs, "bucket"), [*KEY, "bucket"])
     found = ranked.groupBy(*KEY).agg(
         F.count(F.lit(1)).alias("n"),
         _corr("payload", "latency_ns").alias("pearson"),
-        _corr("rank_of_payload", "rank_of_bucket").alias("spearman"),
+        _corr("rank_of_size", "rank_of_bucket").alias("spearman"),
     )
     rows = []
     for row in found.collect():

@@ -18,6 +18,8 @@ from perf.traces.formats import Format
 from perf.traces.schema import COLUMNS, SCHEMA_VERSION, Column, Domain, Kind, Outcome, Step
 
 BROKEN: Final = "_broken"
+COLUMNAR: Final = "_columnar"
+"""Whether a row came from a file that says how many it has."""
 _KINDS: Final[dict[Kind, DataType]] = {
     Kind.TEXT: StringType(),
     Kind.INTEGER: LongType(),
@@ -43,7 +45,8 @@ def read_traces(session: SparkSession, inventory: Inventory) -> DataFrame:
         groups[file.form, min(file.version, SCHEMA_VERSION)].append(file.path)
     parts = [read_group(session, form, version, paths) for (form, version), paths in sorted(groups.items())]
     if not parts:
-        return session.createDataFrame([], spark_schema()).withColumn(BROKEN, F.lit(None).cast("string"))
+        nothing = session.createDataFrame([], spark_schema())
+        return nothing.withColumns({BROKEN: F.lit(None).cast("string"), COLUMNAR: F.lit(False)})
     return reduce(DataFrame.unionByName, parts)
 
 
@@ -56,7 +59,7 @@ def read_group(session: SparkSession, form: Format, version: int, paths: list[Pa
     else:
         schema = spark_schema(columns).add(BROKEN, StringType())
         frame = session.read.schema(schema).option("columnNameOfCorruptRecord", BROKEN).json(names)
-    return complete(frame)
+    return complete(frame).withColumn(COLUMNAR, F.lit(form is Format.PARQUET))
 
 
 def complete(frame: DataFrame) -> DataFrame:
@@ -65,6 +68,15 @@ def complete(frame: DataFrame) -> DataFrame:
         if column.name not in frame.columns:
             frame = frame.withColumn(column.name, F.lit(None).cast(_KINDS[column.kind]))
     return frame
+
+
+def rounded(load: SparkColumn) -> SparkColumn:
+    """Three digits: tables have a row for every load, so there must not be a load for every row."""
+    digits = F.floor(F.log10(load)) - 2
+    above = F.pow(F.lit(10.0), digits)
+    below = F.pow(F.lit(10.0), -digits)
+    # Divided by a whole number, so that 0.3 stays 0.3 and does not become 0.30000000000000004.
+    return F.when(digits > 0, F.round(load / above) * above).otherwise(F.round(load * below) / below)
 
 
 def usable() -> SparkColumn:
@@ -86,13 +98,18 @@ def usable() -> SparkColumn:
 
 
 def observed_usable(frame: DataFrame, runs: list[str], observation: Observation) -> DataFrame:
-    """Only the usable rows, of the runs that were asked for; the observation gets `rows` and `unusable`."""
+    """Only the usable rows, of the runs that were asked for; the observation gets the counts."""
     fine = usable() & F.col("run").isin(runs)
     marked = frame.withColumn("_fine", fine)
     counted = marked.observe(
         observation,
         F.count(F.lit(1)).alias("rows"),
-        F.coalesce(F.sum(F.when(F.col("_fine"), 0).otherwise(1)), F.lit(0)).alias("unusable"),
-        F.coalesce(F.sum(F.when(F.col("schema") < SCHEMA_VERSION, 1).otherwise(0)), F.lit(0)).alias("older"),
+        how_many(~F.col("_fine")).alias("unusable"),
+        how_many(F.col("schema") < SCHEMA_VERSION).alias("older"),
+        how_many(F.col(COLUMNAR)).alias("columnar"),
     )
-    return counted.where("_fine").drop("_fine", BROKEN)
+    return counted.where("_fine").drop("_fine", BROKEN, COLUMNAR)
+
+
+def how_many(condition: SparkColumn) -> SparkColumn:
+    return F.coalesce(F.sum(F.when(condition, 1).otherwise(0)), F.lit(0))

@@ -11,14 +11,14 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from perf.pipeline.reading import STEP_CODES
+from perf.pipeline.reading import STEP_CODES, rounded
 from perf.traces.schema import STAGES, Domain, Outcome, Stage, Step
 
 PUBLICATION: Final = "publication"
 """The `stage` of the rows that tell how a publication ended."""
-KEY: Final = ("run", "publication")
+KEY: Final = ("key", "run", "publication")
+"""`key` is a hash of the two: Spark compares the first eight bytes of what it sorts by, and those should tell."""
 ORDER: Final = ("node", "code", "delivery", "hop", "outcome")
-FLOW: Final = ("run", "stage", "topic", "node_from", "node", "delivery")
 STARTS: Final = (Step.PINGED, Step.ACCEPTED, Step.SUBSCRIBE_ARRIVED)
 
 
@@ -36,9 +36,9 @@ def stitch(records: DataFrame, partitions: int) -> DataFrame:
     codes = F.create_map(*(F.lit(part) for step, code in STEP_CODES.items() for part in (step.value, code)))
     narrow = records.select(
         "run", "publication", codes[F.col("step")].cast("byte").alias("code"), "domain", "node", "topic", "payload",
-        "hop", "delivery", "load", "monotonic_ns", "wall_ns", "clock", "outcome",
+        "hop", "delivery", rounded(F.col("load")).alias("load"), "monotonic_ns", "wall_ns", "clock", "outcome",
     )  # fmt: skip
-    shuffled = narrow.repartition(partitions, *KEY)
+    shuffled = narrow.withColumn("key", F.xxhash64("run", "publication")).repartition(partitions, "key")
     rows = _with_windows(shuffled)
     stages = rows.select(*_common_columns(), F.explode(_stage_rows()).alias("of")).where("of.start is not null")
     return _with_successive_differences(_latencies(stages), partitions)
@@ -113,7 +113,7 @@ def _starts(*, same_node: bool) -> Sequence[Step]:
 
 def _common_columns() -> list[Column]:
     names = (
-        "run", "publication", "domain", "node", "topic", "delivery", "clock", "wall_ns", "monotonic_ns", "hop",
+        "key", "run", "publication", "domain", "node", "topic", "delivery", "clock", "wall_ns", "monotonic_ns", "hop",
         "hops_here", "crossed", "size", "offered", "starts", "published", "received", "deliveries", "finished",
         "twice", "same", "given_up", "last_delivered",
     )  # fmt: skip
@@ -161,15 +161,16 @@ def _latencies(rows: DataFrame) -> DataFrame:
     def only_publication(name: str) -> Column:
         return F.when(is_publication, F.col(name)).alias(name)
 
+    # A publication's own row belongs to no flow: its name keeps such rows from meeting in one partition.
+    flow = F.when(is_publication, F.col("key")).otherwise(
+        F.xxhash64("run", "of.stage", "topic", start["node"], "node", "delivery")
+    )
     return rows.select(
         "run",
         F.col("of.stage").alias("stage"),
         F.when(crossed, Domain.PSIRP.value).otherwise(Domain.PUSH.value).alias("domain"),
-        F.when(is_publication, F.lit(None)).otherwise(F.col("topic")).alias("topic"),
-        start["node"].alias("node_from"),
+        flow.alias("flow"),
         "node",
-        # A publication's own row belongs to no flow: its name keeps such rows from meeting in one partition.
-        F.when(is_publication, F.col("publication")).otherwise(F.col("delivery")).alias("delivery"),
         F.col("size").alias("payload"),
         F.coalesce(F.col("hop"), F.col("hops_here"), F.lit(0)).cast("int").alias("hop"),
         F.col("offered").alias("load"),
@@ -185,6 +186,6 @@ def _latencies(rows: DataFrame) -> DataFrame:
 
 def _with_successive_differences(stages: DataFrame, partitions: int) -> DataFrame:
     """|delay - delay of the publication before| in the same flow. An offset of clocks cancels out."""
-    flow = Window.partitionBy(*FLOW).orderBy("start_ns", "raw_ns")
-    spread = stages.repartition(partitions, *FLOW)
+    flow = Window.partitionBy("flow").orderBy("start_ns", "raw_ns")
+    spread = stages.repartition(partitions, "flow")
     return spread.withColumn("step_ns", F.abs(F.col("raw_ns") - F.lag("raw_ns").over(flow)))

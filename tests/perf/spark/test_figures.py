@@ -1,27 +1,12 @@
 """The pipeline on records made by hand: every figure here was computed on paper (see `hand_made`)."""
 
-import itertools
-import json
 import math
-import os
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from pyspark.sql import Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 
-from perf.java import NoJavaError
-from perf.pipeline.analysis import Analysis, analyse, partitions_for
-from perf.pipeline.buckets import bucket, bucket_of, lowest_of, middle_of
+from perf.pipeline.analysis import Analysis, partitions_for
 from perf.pipeline.clocks import Crossing, estimate_offsets
-from perf.pipeline.live import LiveState, start, write_snapshot
-from perf.pipeline.reading import spark_schema
-from perf.pipeline.session import open_session
 from perf.pipeline.statistics import correlation_p, mann_whitney, normal_p, student_p
-from perf.pipeline.stitching import stitch
 from perf.pipeline.tables import (
     ClockRow,
     CorrelationRow,
@@ -32,45 +17,9 @@ from perf.pipeline.tables import (
     QualityRow,
     SaturationRow,
 )
-from perf.report.bench_results import MatchingPoint
-from perf.report.build import build_report
-from perf.report.tables import TABLES
-from perf.traces.formats import Format
-from perf.traces.run import TRACES
-from perf.traces.schema import Step, TraceRecord
-from tests.perf.hand_made import at, run_one, run_two, write_run
+from tests.perf.spark.hand_made import run_one, run_two
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore::ResourceWarning")]
-
-# Compiling queries takes far longer than running them on a few rows.
-SMALL = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-}
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    try:
-        spark = open_session("local[2]", "1g", SMALL)
-    except NoJavaError as error:
-        pytest.skip(str(error))
-    yield spark
-    spark.stop()
-
-
-@pytest.fixture(scope="module")
-def analysis(session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Analysis:
-    folder = tmp_path_factory.mktemp("runs")
-    records = run_one()
-    one = write_run(folder / "one", "one", [records[1::2], records[0::2]], Format.PARQUET)
-    (one / TRACES / "trace-000009.parquet").write_bytes(b"PAR1 nothing PAR1")
-    two = write_run(folder / "two", "two", [run_two()], Format.JSON_LINES)
-    with (two / TRACES / "trace-000000.jsonl").open("a") as stream:
-        stream.write('{"run": "two", "publication": "q9", "step": "teleported", "schema": 2}\n{"run": "two", "publ')
-    return analyse(session, [one, two], folder / "work")
 
 
 def latency(analysis: Analysis, run: str, stage: str, domain: str, by: str = "all", value: float = 0) -> LatencyRow:
@@ -187,83 +136,6 @@ def test_plots_have_something_to_draw(analysis: Analysis) -> None:
     assert sum(row.count for row in analysis.over_time) == 13
     for row in analysis.histogram:
         assert row.from_ms < row.to_ms
-
-
-def test_the_report_is_one_file_with_everything_in_it(analysis: Analysis, tmp_path: Path) -> None:
-    points = [MatchingPoint("list", "topic", size, size / 10) for size in (1, 10)]
-    report = build_report(analysis, tmp_path, [*points, MatchingPoint("bloom", "subscriber", 10, 2.0)])
-    page = report.page.read_text()
-    assert page.count("data:image/png;base64,") == len(report.plots) >= 7
-    assert "http://" not in page
-    assert "<script" not in page
-    for name in TABLES:
-        assert (tmp_path / "tables" / f"{name}.csv").exists()
-        assert (tmp_path / "tables" / f"{name}.parquet").exists()
-    for name in report.plots:
-        assert (tmp_path / "plots" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-    text = "\n".join(report.says)
-    assert "one: too few deliveries to say whether crossing changes latency" in text
-    assert "saturates between 9 and 1000" in text
-    assert "1 were lost in PSIRP" in text
-
-
-KEYS = ("run", "stage", "domain", "node_from", "node", "delivery", "raw_ns", "step_ns", "ending", "twice", "same")
-
-
-def stitched(session: SparkSession, files: list[list[TraceRecord]]) -> list[Row]:
-    frames = [session.createDataFrame([tuple(map(plain, record)) for record in file], spark_schema()) for file in files]
-    frame = frames[0]
-    for other in frames[1:]:
-        frame = frame.unionByName(other)
-    return sorted(stitch(frame, 2).select(*KEYS).collect(), key=str)
-
-
-def plain(value: object) -> object:
-    return str(value) if isinstance(value, str) else value
-
-
-@settings(max_examples=4)
-@given(order=st.permutations(run_one()), cuts=st.lists(st.integers(0, 45), max_size=2))
-def test_any_interleaving_of_files_gives_the_same_answer(
-    session: SparkSession, order: list[TraceRecord], cuts: list[int]
-) -> None:
-    edges = [0, *sorted(cuts), len(order)]
-    files = [order[begin:end] for begin, end in itertools.pairwise(edges) if begin < end]
-    assert stitched(session, files) == stitched(session, [run_one()])
-
-
-def test_buckets_in_spark_are_those_in_python(session: SparkSession) -> None:
-    near = [(1 << power) + off for power in range(0, 56, 3) for off in (-1, 0, 1)]
-    values = sorted({0, 7, 999_999, *near})
-    frame = session.createDataFrame([(value,) for value in values], "v bigint")
-    for row in frame.select("v", bucket(F.col("v")).alias("b"), bucket(F.col("v"), 2).alias("c")).collect():
-        assert (row["b"], row["c"]) == (bucket_of(row["v"]), bucket_of(row["v"], 2))
-
-
-@given(st.integers(0, 1 << 60), st.sampled_from([2, 3, 10]))
-def test_a_bucket_is_narrow_and_in_order(value: int, bits: int) -> None:
-    number = bucket_of(value, bits)
-    low = lowest_of(number, bits)
-    assert low <= value < lowest_of(number + 1, bits)
-    assert bucket_of(low, bits) == number
-    assert abs(middle_of(number, bits) - value) <= max(value, 1) * 2.0**-bits
-
-
-def test_the_live_view_finds_what_the_analysis_finds(session: SparkSession, tmp_path: Path) -> None:
-    much_later = [at("later", Step.ACCEPTED, "b", 10_000_000), at("latest", Step.ACCEPTED, "b", 20_000_000)]
-    run = write_run(tmp_path / "run", "one", [run_one(), much_later[:1], much_later[1:]], Format.PARQUET)
-    for number, path in enumerate(sorted((run / TRACES).iterdir())):
-        os.utime(path, (1000 + number, 1000 + number))
-    state = LiveState()
-    query = start(session, run, state, tmp_path / "checkpoint", once=True)
-    assert query.awaitTermination(300)
-    rows = {(row.stage, row.domain): row for row in state.rows()}
-    assert rows["end_to_end", "psirp"].count == 5
-    assert rows["end_to_end", "psirp"].p50_ms == pytest.approx(10, rel=1 / 1024)
-    assert rows["end_to_end", "push"].p99_ms == pytest.approx(7, rel=1 / 1024)
-    assert (state.endings["complete"], state.endings["lost"]) == (6, 1)
-    write_snapshot(tmp_path, "one", state)
-    assert json.loads((tmp_path / "live.json").read_text())["rows"][0]["window"]
 
 
 def test_statistics_agree_with_published_tables() -> None:
