@@ -99,7 +99,7 @@ class Gateway:
         if config.attach is None:
             if config.node is None:
                 raise ValueError("a gateway needs a node of its own, or one to attach to")
-            self.node = await RunningNode.start(config.node, config.data)
+            self.node = await RunningNode.start(config.node, config.data, self._observer)
             await self.node.listen(self.socket)
         client = await Client.attach(self.socket, application=config.name)
         database = Database.open(config.data / DATABASE_NAME, [*MIGRATIONS, *BOOTSTRAPPING_TABLES, *CHAT_TABLES])
