@@ -18,6 +18,7 @@ from msgspec import Meta, Struct
 
 from gateway.control import ControlConfig
 from gateway.gateway import GatewayConfig
+from gateway.tracing import TracesSection, traces_config
 from identifiers import HashName, Naming, NoZoneError, Scheme, TopicError, split_user, zone_of
 from psirp_stack.node.config import MAX_FILE_BYTES, NodeConfigError, NodeFile, read_secret
 from psirp_stack.node.config import check as check_node
@@ -133,6 +134,7 @@ class GatewayFile(Struct, frozen=True, forbid_unknown_fields=True):
     node: dict[str, object] | None = None
     """Read by `psirp_stack.node.config`: the same keys as in the file of `psph node`."""
     limits: LimitsSection = LimitsSection()
+    traces: TracesSection = TracesSection()
 
 
 def load(path: Path, environment: Mapping[str, str] | None = None) -> GatewayConfig:
@@ -199,6 +201,7 @@ class _Builder:
             name=file.gateway.name,
             domain=self._domain(),
             zones=self._zones(),
+            traces=traces_config(file.traces, self._folder),
         )
 
     def _domain(self) -> str | None:

@@ -97,4 +97,11 @@ streams = 2000
 kept_publications = 100000
 kept_bytes = 1073741824
 kept_age = 604800.0
+
+[traces]                            # for psph report
+# directory = "var/traces"          # a run below it for every start; without it nothing is traced
+rate = 1.0                          # the share of publications that is traced
+format = "auto"                     # or "parquet", "jsonl"
+max_bytes = 1073741824              # of one run; its oldest files go first
+# run = "name"                      # the same at several gateways, if their traces are to be put together
 """

@@ -21,6 +21,7 @@ from gateway.bootstrapping import Bootstrapping, BootstrappingConfig
 from gateway.control import Control, ControlConfig
 from gateway.network import PsirpNetwork
 from gateway.store import MIGRATIONS, ControlStore
+from gateway.tracing import TracesConfig
 from gateway.web.server import WebConfig, WebServer
 from identifiers import DEFAULT_NAMING, Naming
 from psirp_stack.node.api import Client
@@ -52,6 +53,8 @@ class GatewayConfig:
     bootstrapping: BootstrappingConfig = field(default_factory=BootstrappingConfig)
     web: WebConfig | None = None
     """The port for people and scripts: chat page and REST facade. None: there is none."""
+    traces: TracesConfig | None = None
+    """Where traces go. Whoever starts the gateway passes the observer that writes them."""
 
 
 class Gateway:
