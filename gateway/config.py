@@ -22,6 +22,7 @@ from gateway.control import ControlConfig
 from gateway.discovery.part import DiscoveryConfig
 from gateway.discovery.section import DiscoveryKeyError, DiscoverySection, discovery_config
 from gateway.gateway import GatewayConfig
+from gateway.tracing import TracesSection, traces_config
 from gateway.web.sections import ChatSection, SectionError, WebSection, web_config
 from gateway.web.server import WebConfig
 from identifiers import HashName, Naming, NoZoneError, Scheme, TopicError, split_user, zone_of
@@ -145,6 +146,7 @@ class GatewayFile(Struct, frozen=True, forbid_unknown_fields=True):
     web: WebSection = WebSection()
     chat: ChatSection = ChatSection()
     bootstrapping: BootstrappingSection = BootstrappingSection()
+    traces: TracesSection = TracesSection()
 
 
 def load(path: Path, environment: Mapping[str, str] | None = None) -> GatewayConfig:
@@ -214,6 +216,7 @@ class _Builder:
             discovery=self._discovery(),
             web=self._web(),
             bootstrapping=self._bootstrapping(),
+            traces=traces_config(file.traces, self._folder),
         )
 
     def _discovery(self) -> DiscoveryConfig:

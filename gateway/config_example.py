@@ -166,4 +166,10 @@ upstream_at_once = 16
 secret_over_http = true             # give hubs without https a secret too
 poll_hubless = false                # look at topics that name no hub, rather than deny them
 poll_every = 300.0
+[traces]                            # for psph report
+# directory = "var/traces"          # a run below it for every start; without it nothing is traced
+rate = 1.0                          # the share of publications that is traced
+format = "auto"                     # or "parquet", "jsonl"
+max_bytes = 1073741824              # of one run; its oldest files go first
+# run = "name"                      # the same at several gateways, if their traces are to be put together
 """

@@ -14,10 +14,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from gateway.events import (
+    CrossingArrived,
     CrossingDelivered,
+    CrossingOffered,
     CrossingPublished,
     DeliveryRefused,
     GatewayEvent,
+    ItemAsked,
     ItemSubscribed,
     StoreFailed,
 )
@@ -154,6 +157,7 @@ class Control:
             work = partial(ControlStore.export, item, adapter.name, crossing.name)
             await asyncio.wrap_future(self._store.database.write(work))
             self._exported.add(item)
+        self._tell(CrossingOffered(item, crossing))
         version = await self._network.publish(item, crossing)
         self._own[version] = adapter.name
         self._own.move_to_end(version)
@@ -194,6 +198,7 @@ class Control:
                     await self._hand_out(item, left)
                 try:
                     since = self._store.taken(item) or since
+                    self._tell(ItemAsked(item))
                     await self._network.subscribe(item, partial(self._arrived, item), since)
                 except NetworkError:
                     # The subscription stands; the sweep asks the network again.
@@ -215,6 +220,7 @@ class Control:
     async def _arrived(self, item: ItemId, crossing: Crossing) -> None:
         if crossing.version is None:
             raise ValueError("what the network brings has a version")
+        self._tell(CrossingArrived(item, crossing))
         work = partial(ControlStore.receive, item, crossing.version, crossing)
         kept = self._store.database.write(work)
         # At the same time: if only one of the two is done when the gateway is killed, the other is done again, by the

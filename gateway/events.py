@@ -2,7 +2,16 @@
 
 from dataclasses import dataclass
 
+from gateway.model import Crossing
 from identifiers import Identifier, ItemId
+
+
+@dataclass(frozen=True, slots=True)
+class CrossingOffered:
+    """The network is being given a publication of this domain."""
+
+    item: ItemId
+    crossing: Crossing
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +23,14 @@ class CrossingPublished:
     item: ItemId
     version: Identifier
     size: int
+
+
+@dataclass(frozen=True, slots=True)
+class CrossingArrived:
+    """The network brought a publication; nobody here has it yet."""
+
+    item: ItemId
+    crossing: Crossing
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +62,13 @@ class PublishFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class ItemAsked:
+    """The network is being asked for an item."""
+
+    item: ItemId
+
+
+@dataclass(frozen=True, slots=True)
 class ItemSubscribed:
     """The network was asked for an item, or let go."""
 
@@ -59,4 +83,14 @@ class StoreFailed:
     reason: str
 
 
-GatewayEvent = CrossingPublished | CrossingDelivered | DeliveryRefused | PublishFailed | ItemSubscribed | StoreFailed
+GatewayEvent = (
+    CrossingOffered
+    | CrossingPublished
+    | CrossingArrived
+    | CrossingDelivered
+    | DeliveryRefused
+    | PublishFailed
+    | ItemAsked
+    | ItemSubscribed
+    | StoreFailed
+)

@@ -23,6 +23,7 @@ from gateway.control import Control, ControlConfig
 from gateway.discovery import Discovery, DiscoveryConfig, Signpost
 from gateway.network import PsirpNetwork
 from gateway.store import MIGRATIONS, ControlStore
+from gateway.tracing import TracesConfig
 from gateway.web.server import WebConfig, WebServer
 from identifiers import DEFAULT_NAMING, Naming
 from psirp_stack.node.api import Client
@@ -55,6 +56,8 @@ class GatewayConfig:
     web: WebConfig | None = None
     """The port for people and scripts: chat page and REST facade. None: there is none."""
     discovery: DiscoveryConfig = field(default_factory=DiscoveryConfig)
+    traces: TracesConfig | None = None
+    """Where traces go. Whoever starts the gateway passes the observer that writes them."""
 
 
 class Gateway:
@@ -105,7 +108,7 @@ class Gateway:
         if config.attach is None:
             if config.node is None:
                 raise ValueError("a gateway needs a node of its own, or one to attach to")
-            self.node = await RunningNode.start(config.node, config.data)
+            self.node = await RunningNode.start(config.node, config.data, self._observer)
             await self.node.listen(self.socket)
         client = await Client.attach(self.socket, application=config.name)
         database = Database.open(config.data / DATABASE_NAME, [*MIGRATIONS, *BOOTSTRAPPING_TABLES, *CHAT_TABLES])

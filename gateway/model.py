@@ -44,6 +44,8 @@ class Crossing:
     version: Identifier | None = None
     """Set when it comes from the network."""
     published_ms: int = 0
+    hops: int | None = None
+    """Links of the network that it came by, when it came from there."""
 
 
 class Adapter(Protocol):

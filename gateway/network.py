@@ -93,6 +93,7 @@ class PsirpNetwork:
             header.self_url,
             Identifier(publication.version),
             publication.published_ms,
+            publication.hops,
         )
 
     async def explain(self, item: ItemId) -> Why:

@@ -33,6 +33,15 @@ class LimitReached:
 
 
 @dataclass(frozen=True, slots=True)
+class IntentAsked:
+    """Somebody asked to subscribe or unsubscribe; nothing has been looked at but the request itself."""
+
+    mode: str
+    topic: str
+    callback: str
+
+
+@dataclass(frozen=True, slots=True)
 class IntentConfirmed:
     mode: str
     topic: str
@@ -78,6 +87,7 @@ HubEvent = (
     | RequestBroke
     | PartFailed
     | LimitReached
+    | IntentAsked
     | IntentConfirmed
     | IntentRetried
     | IntentFailed

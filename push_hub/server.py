@@ -16,7 +16,15 @@ from ipaddress import IPv6Address, ip_address
 
 from aiohttp import HttpVersion11, hdrs, web
 
-from push_hub.events import HubEvent, LimitReached, Observer, PingAccepted, RequestBroke, RequestRefused
+from push_hub.events import (
+    HubEvent,
+    IntentAsked,
+    LimitReached,
+    Observer,
+    PingAccepted,
+    RequestBroke,
+    RequestRefused,
+)
 from push_hub.health import HealthReport
 from push_hub.limits import Limiter, Rate
 from push_hub.model import Content
@@ -228,6 +236,7 @@ class HubServer:
     async def _take_subscription(self, asked: SubscribeRequest | UnsubscribeRequest) -> web.StreamResponse:
         self.gate.callback(asked.callback)
         intent = intent_of(asked, self._clock(), self._verifier.new_nonce())
+        self._tell(IntentAsked(intent.mode, intent.topic, intent.callback))
         if not asked.synchronous:
             await self._verifier.submit(intent)
             return web.Response(status=202, text="accepted: your callback will be asked to confirm\n")

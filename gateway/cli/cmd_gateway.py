@@ -4,16 +4,19 @@ import argparse
 import asyncio
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import uvloop
 
 from gateway.cli.errors import CommandError
+from gateway.cli.traces import Observer, traced
 from gateway.config import ConfigError, load
 from gateway.discovery import DiscoveryError
 from gateway.discovery.events import RegistrationFailed
 from gateway.gateway import Gateway, GatewayConfig
 from gateway.web.server import WebServer
+from gateway.tracing import TracesConfig
 from psirp_stack.authentication.keys import KeyFileError
 from psirp_stack.graph import GraphError
 from psirp_stack.node.api import NotAttachedError
@@ -25,6 +28,7 @@ examples:
   psph config example > gateway.toml             a complete configuration with comments
   psph gateway -c gateway.toml
   PSPH_HUB__LISTEN=0.0.0.0:80 psph gateway -c gateway.toml
+  psph gateway -c gateway.toml --traces var/traces       then psph report var/traces/*
   psph explain TOPIC --socket var/gateway/node.sock      why a topic does not arrive
 
 It is killed without harm: what a publisher or subscriber was told is on disk, and what was missed is asked for.
@@ -38,11 +42,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = EXAMPLES
     parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="the gateway's configuration")
+    parser.add_argument(
+        "--traces", type=Path, metavar="DIR", help="trace publications to a run below DIR; more in [traces]"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     try:
-        uvloop.run(_serve(load(args.config)))
+        config = load(args.config)
+        if args.traces is not None:
+            kept = config.traces or TracesConfig(args.traces)
+            config = replace(config, traces=replace(kept, directory=args.traces))
+        with traced(config.traces, config.name, config.naming) as observer:
+            uvloop.run(_serve(config, observer))
     except (
         ConfigError,
         DiscoveryError,
@@ -62,11 +74,15 @@ def _listening(web: WebServer) -> str:
 
 
 async def _serve(config: GatewayConfig) -> None:
+
+
+async def _serve(config: GatewayConfig, observer: Observer | None) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     gateway = Gateway(config, observer=_complain)
+    gateway = Gateway(config, observer=observer)
     try:
         await gateway.start()
         where = "" if gateway.hub.url == gateway.hub.local_url else f", listening on {gateway.hub.local_url}"

@@ -9,6 +9,9 @@ from pathlib import Path
 import uvloop
 
 from gateway.cli.errors import CommandError
+from gateway.cli.traces import Observer, traced
+from gateway.tracing import TraceForm, TracesConfig
+from identifiers import DEFAULT_NAMING
 from push_hub.canary import CanaryConfig
 from push_hub.diagnostics import DiagnosticsConfig
 from push_hub.hub import Hub, HubConfig
@@ -81,6 +84,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--operator-token-file", type=Path, metavar="FILE", help="a token in this file opens /diagnostics"
     )
+    parser.add_argument("--traces", type=Path, metavar="DIR", help="trace publications to a run below DIR")
+    parser.add_argument(
+        "--traces-rate", type=float, default=1.0, metavar="R", help="share of publications that is traced (default: 1)"
+    )
+    parser.add_argument(
+        "--traces-format",
+        choices=[form.value for form in TraceForm],
+        default=TraceForm.AUTO.value,
+        help="default: auto",
+    )
     parser.add_argument(
         "--publisher-token-file",
         type=Path,
@@ -106,6 +119,11 @@ def run(args: argparse.Namespace) -> int:
             raise CommandError(f"--trusted-proxy {address}: expected an IP address") from error
     if args.canary_interval <= 0 or args.canary_deadline <= 0:
         raise CommandError("--canary-interval and --canary-deadline take seconds above 0")
+    if not 0.0 <= args.traces_rate <= 1.0:
+        raise CommandError(f"--traces-rate {args.traces_rate:g}: expected 0 to 1")
+    traces = None
+    if args.traces is not None:
+        traces = TracesConfig(args.traces, args.traces_rate, TraceForm(args.traces_format))
     config = HubConfig(
         data=args.data,
         host=args.host,
@@ -123,7 +141,8 @@ def run(args: argparse.Namespace) -> int:
         diagnostics=DiagnosticsConfig(operator_token=operator[0] if operator else None),
     )
     try:
-        uvloop.run(_serve(config))
+        with traced(traces, "hub", DEFAULT_NAMING) as observer:
+            uvloop.run(_serve(config, observer))
     except StorageError as error:
         raise CommandError(str(error)) from error
     except OSError as error:
@@ -131,12 +150,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-async def _serve(config: HubConfig) -> None:
+async def _serve(config: HubConfig, observer: Observer | None) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    hub = Hub(config)
+    hub = Hub(config, observer=observer)
     await hub.start()
     try:
         where = "" if hub.url == hub.local_url else f", listening on {hub.local_url}"

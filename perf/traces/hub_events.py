@@ -7,9 +7,8 @@
 was there before (objects that stay alive would wake the garbage collector); full chunks go to the writer's thread,
 which turns them into columns. Everything else is rare and becomes a record at once.
 
-Pings carry a topic but no publication: the first is remembered until the publication that came of it is accepted,
-and becomes its first step. The hub says that a topic was fetched only after the publication was stored, so `fetched`,
-which comes before, is not made here.
+Pings and fetches carry a topic but no publication: the first ping and the last fetch are remembered until the
+publication that came of them is accepted, and become its first steps.
 """
 
 import time
@@ -26,7 +25,7 @@ from perf.traces.schema import COLUMN_NAMES, SCHEMA_VERSION, Domain, Outcome, St
 from perf.traces.writer import TraceWriter
 from push_hub.delivery.events import Delivered, DeliveryFailed, FanoutFinished, PublicationAccepted
 from push_hub.events import PingAccepted
-from push_hub.intake.events import FetchFailed, TopicFetched
+from push_hub.intake.events import DocumentArrived, FetchFailed, TopicFetched
 
 REMEMBERED_PUBLICATIONS: Final = 100_000
 REMEMBERED_TOPICS: Final = 100_000
@@ -36,8 +35,10 @@ _PACK: Final = Struct("=4q").pack_into
 _ROW_BYTES: Final = 32
 _CHUNK_BYTES: Final = 4096 * _ROW_BYTES
 _CHUNKS_WAITING: Final = 64
-Naming = Callable[[int, str], str]
-"""The name of a publication in the run, from the hub's number and the topic."""
+NameOf = Callable[[PublicationAccepted], str]
+"""The name of a publication in the run."""
+Moment = tuple[int, int]
+"""Monotonic and wall time, in nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +48,17 @@ class _Known:
     name: str
     topic: str
     size: int
+    load: float | None
 
 
-_FORGOTTEN: Final = _Known("", "", 0)
+_FORGOTTEN: Final = _Known("", "", 0, None)
 
 
 class HubTracer:
     """One hub's events as records of one node.
 
-    A gateway passes `naming`, which gives a publication the name it has in every domain, and `relayed`, which says of
-    the hub's number whether the publication came out of PSIRP. `load` may be changed while it runs.
+    `name_of` gives a publication the name it has in every domain. What a gateway brought from PSIRP is `relayed`, not
+    `accepted`. `load` may be changed while it runs: a publication has the load at which it was accepted.
     """
 
     def __init__(
@@ -65,8 +67,7 @@ class HubTracer:
         node: str,
         *,
         sampler: Sampler | None = None,
-        naming: Naming | None = None,
-        relayed: Callable[[int], bool] | None = None,
+        name_of: NameOf | None = None,
         load: float | None = None,
     ) -> None:
         self._run = writer.run.run
@@ -74,12 +75,12 @@ class HubTracer:
         self._clock = clock_id()
         self._sampler = sampler or Sampler()
         self._everything = self._sampler.rate >= 1.0
-        self._naming = naming or (lambda number, _topic: f"{node}/{number}")
-        self._relayed = relayed or (lambda _number: False)
+        self._name_of = name_of or (lambda event: f"{node}/{event.publication}")
         self._known: dict[int, _Known] = {}
         """The publications that are traced."""
-        self._pinged: dict[str, tuple[int, int]] = {}
-        """The first ping of a topic since its last publication: (monotonic, wall)."""
+        self._pinged: dict[str, Moment] = {}
+        """The first ping of a topic since its last publication."""
+        self._fetched: dict[str, Moment] = {}
         self.load = load
         self.unknown = 0
         """Deliveries of publications that were accepted before tracing began, or forgotten since."""
@@ -110,13 +111,13 @@ class HubTracer:
                 self._record(event.publication, Step.FINISHED, at)
                 self.flush()
             case PingAccepted():
-                if len(self._pinged) >= REMEMBERED_TOPICS:
-                    del self._pinged[next(iter(self._pinged))]
-                self._pinged.setdefault(event.topic, at)
+                remember(self._pinged, event.topic, self._pinged.get(event.topic, at))
+            case DocumentArrived():
+                remember(self._fetched, event.topic, at)
             case TopicFetched() if not event.changed:
-                self._pinged.pop(event.topic, None)  # nothing came of these pings
+                self._forget(event.topic)  # nothing came of these pings
             case FetchFailed() if event.retry_at is None:
-                self._pinged.pop(event.topic, None)
+                self._forget(event.topic)
 
     def flush(self) -> None:
         """Hand over the deliveries seen so far. Done at the end of every fan-out; call it before the writer closes."""
@@ -124,23 +125,32 @@ class HubTracer:
             self._put_chunk(bytes(self._chunk[: self._filled]))
             self._filled = 0
 
-    def _accepted(self, event: PublicationAccepted, at: tuple[int, int]) -> None:
-        pinged = self._pinged.pop(event.topic, None)
-        name = self._naming(event.publication, event.topic)
+    def _forget(self, topic: str) -> None:
+        self._pinged.pop(topic, None)
+        self._fetched.pop(topic, None)
+
+    def _accepted(self, event: PublicationAccepted, at: Moment) -> None:
+        brought = event.content is not None and event.content.brought
+        # What a gateway brought is no answer to a ping, which may be under way at the same time.
+        pinged = None if brought else self._pinged.pop(event.topic, None)
+        fetched = None if brought else self._fetched.pop(event.topic, None)
+        name = self._name_of(event)
         if not self._sampler.takes(name):
             return
         if len(self._known) >= REMEMBERED_PUBLICATIONS:
             del self._known[next(iter(self._known))]
-        self._known[event.publication] = _Known(name, event.topic, event.size)
+        self._known[event.publication] = _Known(name, event.topic, event.size, self.load)
         if pinged is not None:
             self._record(event.publication, Step.PINGED, pinged)
-        self._record(event.publication, Step.RELAYED if self._relayed(event.publication) else Step.ACCEPTED, at)
+        if fetched is not None:
+            self._record(event.publication, Step.FETCHED, fetched)
+        self._record(event.publication, Step.RELAYED if brought else Step.ACCEPTED, at)
 
     def _record(
         self,
         publication: int,
         step: Step,
-        at: tuple[int, int],
+        at: Moment,
         outcome: Outcome = Outcome.OK,
         delivery: str | None = None,
         attempt: int | None = None,
@@ -162,7 +172,7 @@ class HubTracer:
                 hop=None,
                 delivery=delivery,
                 attempt=attempt,
-                load=self.load,
+                load=known.load,
                 monotonic_ns=at[0],
                 wall_ns=at[1],
                 clock=self._clock,
@@ -197,7 +207,7 @@ class HubTracer:
             "hop": Constant(None),
             "delivery": flat[1::4],
             "attempt": flat[2::4],
-            "load": Constant(self.load),
+            "load": Coded(codes, [one.load for one in known]),
             "monotonic_ns": monotonic,
             "wall_ns": array("q", [time_ns + ahead for time_ns in monotonic]),
             "clock": Constant(self._clock),
@@ -213,3 +223,10 @@ class HubTracer:
                 kept.extend(flat[start : start + 4])
         self.unknown += (len(flat) - len(kept)) // 4
         return kept
+
+
+def remember(moments: dict[str, Moment], topic: str, at: Moment) -> None:
+    """Bounded: the oldest is forgotten first."""
+    if len(moments) >= REMEMBERED_TOPICS and topic not in moments:
+        del moments[next(iter(moments))]
+    moments[topic] = at

@@ -1,14 +1,18 @@
 """A whole network in one process, on an event loop: real nodes, in-process links, a socket for each node."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from psirp_stack.emulation.plan import NetworkPlan
 from psirp_stack.forwarding_node import LoopScheduler
 from psirp_stack.links.impairment import ImpairedLink, Impairment
 from psirp_stack.links.in_process import pair
 from psirp_stack.links.interface import Link
+from psirp_stack.links.tap import TappedLink
 from psirp_stack.node.config import DomainFile, NodeFile, NodeRole, TimesFile
+from psirp_stack.node.core import NodeObserver
 from psirp_stack.node.shell import RunningNode
 
 PERFECT = Impairment()
@@ -24,6 +28,19 @@ def roles_of(plan: NetworkPlan, node: str) -> tuple[NodeRole, ...]:
     return tuple(role for role, name in wanted if name == node)
 
 
+class Watcher(Protocol):
+    """Whoever follows publications through a network."""
+
+    def observer_of(self, node: str) -> NodeObserver: ...
+
+    def sent(self, node: str, frame: bytes) -> None: ...
+
+
+def _sent(watcher: Watcher, node: str, sent: bool, frame: bytes) -> None:
+    if sent:
+        watcher.sent(node, frame)
+
+
 class EmulatedNetwork:
     """Start it with `await EmulatedNetwork.start(...)`, end it with `close`."""
 
@@ -33,7 +50,10 @@ class EmulatedNetwork:
         """The sending end of each directed link."""
 
     @classmethod
-    async def start(cls, plan: NetworkPlan, data: Path, times: TimesFile | None = None) -> "EmulatedNetwork":
+    async def start(
+        cls, plan: NetworkPlan, data: Path, times: TimesFile | None = None, watcher: Watcher | None = None
+    ) -> "EmulatedNetwork":
+        """`watcher` is told what happens to publications at each node, and of every frame that a node sends."""
         network = cls()
         try:
             for name in plan.graph.names:
@@ -45,7 +65,9 @@ class EmulatedNetwork:
                     domain=DomainFile(seed=plan.seed),
                     times=times if times is not None else TimesFile(),
                 )
-                network.nodes[name] = await RunningNode.start(file, data)
+                network.nodes[name] = await RunningNode.start(
+                    file, data, None if watcher is None else watcher.observer_of(name)
+                )
             scheduler = LoopScheduler(asyncio.get_running_loop())
             numbers = dict.fromkeys(plan.graph.names, 0)
             for place, ends in enumerate(plan.cables()):
@@ -55,6 +77,8 @@ class EmulatedNetwork:
                     link: Link = carriers[side]
                     if (bad := plan.impairment(*ends)) != PERFECT:
                         link = ImpairedLink(link, bad, scheduler, 2 * place + side)
+                    if watcher is not None:
+                        link = TappedLink(link, partial(_sent, watcher, name))
                     network.links[name, other] = link
                     network.nodes[name].add_link(numbers[name], link)
         except BaseException:

@@ -25,7 +25,7 @@ from psirp_stack.links.interface import Link
 from psirp_stack.node import attachment
 from psirp_stack.node.applications import Application
 from psirp_stack.node.attachment import Asked, Consumed, Done, Publication, ScopeChanged, Skipped, Told, Why
-from psirp_stack.node.core import Node, NodeSettings
+from psirp_stack.node.core import Node, NodeObserver, NodeSettings
 from psirp_stack.node.signatures import NodeSignatures
 from psirp_stack.rendezvous import Rendezvous, RendezvousConfig
 from psirp_stack.transport.versions import in_memory
@@ -187,10 +187,12 @@ class SimulatedNetwork:
         signatures: Callable[[str], NodeSignatures] = NodeSignatures,
         mtu: int = 1500,
         tap: Tap | None = None,
+        observer_of: Callable[[str], NodeObserver] | None = None,
     ) -> None:
         """`roles` by node name; without them, the first node has both. `data` holds the rendezvous' store.
 
-        `tap` is told of every frame that a node sends by a link, before the link loses it or not.
+        `tap` is told of every frame that a node sends by a link, before the link loses it or not; the observer of a
+        node, what becomes of publications there.
         """
         self.clock = VirtualClock()
         self.graph = graph
@@ -206,6 +208,7 @@ class SimulatedNetwork:
         self._signatures = signatures
         self._mtu = mtu
         self._tap = tap
+        self._observer_of = observer_of
         self._boots = 0
         self._cables: dict[frozenset[str], _Cable] = {}
         self._lines: list[ImpairedLink] = []
@@ -236,6 +239,7 @@ class SimulatedNetwork:
             versions_for=in_memory(self._boots),
             rendezvous=self._stores.get(name),
             signatures=self._signatures(name),
+            observer=None if self._observer_of is None else self._observer_of(name),
         )
         for cable in self._cables.values():
             if name in cable.ends and not cable.cut and all(end in self.nodes for end in cable.ends):

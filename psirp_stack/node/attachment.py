@@ -165,6 +165,8 @@ class Publication(_Value, frozen=True, tag=21):
     attributes: Attributes
     content: Content
     signer: KeyHash | None = None
+    hops: Count | None = None
+    """Links it came by; None when it was published on this node."""
 
 
 class Skipped(_Value, frozen=True, tag=22):

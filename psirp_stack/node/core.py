@@ -62,11 +62,19 @@ from psirp_stack.node.wishes import WishConfig, Wishes
 from psirp_stack.rendezvous import Outcome, Rendezvous
 from psirp_stack.topology.manager import Output, TopologyManager
 from psirp_stack.transport.config import TransportConfig
-from psirp_stack.transport.events import Dropped, VersionAcknowledged, VersionArrived, VersionSkipped
+from psirp_stack.transport.events import (
+    Dropped,
+    ReceiverEvent,
+    SenderEvent,
+    VersionAcknowledged,
+    VersionArrived,
+    VersionPublished,
+    VersionSkipped,
+)
 from psirp_stack.transport.hooks import WallClock
 from psirp_stack.transport.receiver import Receiver
 from psirp_stack.transport.sender import Sender
-from psirp_stack.transport.versions import VersionsFor
+from psirp_stack.transport.versions import Version, VersionsFor
 from psirp_stack.wire.numbers import FORWARDING_BYTES, ID_BYTES, NEXT_OFFSET, SID_OFFSET, HeaderType
 
 Result = TypeVar("Result")
@@ -110,6 +118,10 @@ class NodeSettings:
     desk: DeskConfig = field(default_factory=DeskConfig)
 
 
+NodeObserver = Callable[[VersionPublished | SenderEvent | ReceiverEvent], None]
+"""Told what became of publications at a node."""
+
+
 class NodeDrop(StrEnum):
     """Why a frame that was delivered to this node had no effect."""
 
@@ -142,6 +154,7 @@ class Node:
         versions_for: VersionsFor,
         rendezvous: Rendezvous | None = None,
         signatures: NodeSignatures | None = None,
+        observer: NodeObserver | None = None,
     ) -> None:
         signatures = signatures if signatures is not None else NodeSignatures(settings.name)
         self.signatures = signatures
@@ -153,6 +166,7 @@ class Node:
         """Publications and segments that were not believed, by reason."""
         self.links: dict[LinkNumber, Callable[[bytes], object]] = {}
         self.rendezvous = rendezvous
+        self._observer = observer
         self._wall_ms = wall_ms
         self._when_done = when_done
         self._now = now
@@ -217,6 +231,7 @@ class Node:
             status=lambda: describe(self),
             signatures=signatures,
             config=settings.desk,
+            published=None if observer is None else self._tell_published,
         )
         self._graph_changed(now)
         if rendezvous is not None:
@@ -579,8 +594,11 @@ class Node:
         if frames:
             moved = True
             self.forwarder.forward(frames, None, now)
+        observer = self._observer
         while (arrived := self.receiver.next_event()) is not None:
             moved = True
+            if observer is not None:
+                observer(arrived)
             match arrived:
                 case VersionArrived():
                     self.desk.arrived(arrived, now)
@@ -590,9 +608,15 @@ class Node:
                     self.refusals[arrived.reason] += 1
         while (sent := self.sender.next_event()) is not None:
             moved = True
+            if observer is not None:
+                observer(sent)
             if isinstance(sent, VersionAcknowledged):
                 self.desk.acknowledged(sent.item, now)
         return moved
+
+    def _tell_published(self, item: ItemId, version: Version) -> None:
+        if self._observer is not None:
+            self._observer(VersionPublished(item, version.version_id, version.content))
 
 
 def _item(sid: bytes, rid: bytes) -> ItemId:

@@ -23,6 +23,7 @@ from psirp_stack.rendezvous.declarations import Role
 from psirp_stack.transport.events import VersionArrived, VersionSkipped
 from psirp_stack.transport.receiver import Receiver
 from psirp_stack.transport.sender import Sender
+from psirp_stack.transport.versions import Version
 
 
 class Desk:
@@ -38,11 +39,13 @@ class Desk:
         status: Callable[[], str],
         signatures: NodeSignatures,
         config: DeskConfig | None = None,
+        published: Callable[[ItemId, Version], None] | None = None,
     ) -> None:
         self.config = config if config is not None else DeskConfig()
         self.applications: list[Application] = []
         self._status = status
         self._publishing = PublishingDesk(self.config, wishes, sender, signatures, when_done)
+        self._publishing.published = published
         self._subscribing = SubscribingDesk(self.config, wishes, receiver, signatures, self._publishing)
         self._questions = QuestionDesk(wishes)
         wishes.on_withdrawn = self._withdrawn

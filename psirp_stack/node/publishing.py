@@ -18,6 +18,7 @@ from psirp_stack.node.signatures import NodeSignatures
 from psirp_stack.node.wishes import Wishes
 from psirp_stack.rendezvous.declarations import Role
 from psirp_stack.transport.sender import ContentTooLarge, Published, Sender, TransportFull
+from psirp_stack.transport.versions import Version
 
 WhenDone = Callable[[Future[None], Callable[[], None]], None]
 """Calls back, in the node's own turn, when a promise of the store is kept."""
@@ -38,6 +39,8 @@ class PublishingDesk:
         """Told of every new version, for subscribers on this node."""
         self.has_room: Callable[[ItemId], bool] = _always
         """Whether the subscribers on this node have room for one more."""
+        self.published: Callable[[ItemId, Version], None] | None = None
+        """Told of every new version, before it is sent."""
         self._config = config
         self._wishes = wishes
         self._sender = sender
@@ -157,6 +160,8 @@ class PublishingDesk:
                 return
             self._sender.stored(item, now)
         version = published.version
+        if published.is_new and self.published is not None:
+            self.published(item, version)
         application.tell(Done(request.number, Code.SUCCESS, "", version.version_id))
         if published.is_new:
             self.hand_out(item, publication_of(item, version), version.cost, now)

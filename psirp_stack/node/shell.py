@@ -27,7 +27,7 @@ from psirp_stack.links.udp import DEFAULT_MTU, UdpAddress, UdpLink, bound_socket
 from psirp_stack.node.applications import Application
 from psirp_stack.node.attachment import Asked, Consumed, Told
 from psirp_stack.node.config import LinkFile, NodeConfigError, NodeFile, NodeRole, read_secret
-from psirp_stack.node.core import Node, NodeSettings
+from psirp_stack.node.core import Node, NodeObserver, NodeSettings
 from psirp_stack.node.server import AttachmentServer
 from psirp_stack.node.signatures import NodeSignatures
 from psirp_stack.node.wishes import WishConfig
@@ -54,6 +54,7 @@ class RunningNode:
         versions_for: VersionsFor,
         rendezvous: Rendezvous | None = None,
         signatures: NodeSignatures | None = None,
+        observer: NodeObserver | None = None,
         close_stores: tuple[Callable[[], object], ...] = (),
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -73,11 +74,12 @@ class RunningNode:
             versions_for=versions_for,
             rendezvous=rendezvous,
             signatures=signatures,
+            observer=observer,
         )
         self._arm()
 
     @classmethod
-    async def start(cls, file: NodeFile, folder: Path) -> "RunningNode":
+    async def start(cls, file: NodeFile, folder: Path, observer: NodeObserver | None = None) -> "RunningNode":
         """Open stores, links and socket as the configuration says; paths in it are relative to `folder`."""
         tags, fixed = _tags(file, folder)
         boot = next_boot(None if file.data is None else folder / file.data)
@@ -118,6 +120,7 @@ class RunningNode:
             versions_for=versions_for,
             rendezvous=rendezvous,
             signatures=signatures,
+            observer=observer,
             close_stores=tuple(closing),
         )
         try:

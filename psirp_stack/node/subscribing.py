@@ -136,6 +136,7 @@ class SubscribingDesk:
             event.attributes,
             event.content,
             event.signer if self._signatures.verifies else None,
+            event.hops,
         )
         self._hand_out(event.item, publication, event.cost, now, remote=True)
 

@@ -6,6 +6,15 @@ from identifiers.identifier import ItemId
 
 
 @dataclass(frozen=True, slots=True)
+class VersionPublished:
+    """A new version of this node is stored and may be sent."""
+
+    item: ItemId
+    version_id: bytes
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class VersionAcknowledged:
     """All receivers that are not left behind have every version up to this one."""
 
@@ -49,6 +58,8 @@ class VersionArrived:
     """Hash of the key that signed it."""
     cost: int
     """What to give to `consumed` when the reader is done with it."""
+    hops: int | None = None
+    """Links that its announcement travelled."""
 
 
 @dataclass(frozen=True, slots=True)

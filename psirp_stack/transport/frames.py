@@ -33,6 +33,7 @@ from psirp_stack.wire.numbers import (
     RENDEZVOUS_TYPES,
     SEQNUM_OFFSET,
     SID_OFFSET,
+    TTL_OFFSET,
     VRID_OFFSET,
     HeaderType,
 )
@@ -227,6 +228,11 @@ def is_usable(fid: bytes) -> bool:
     if fid[FILTER_BYTES] >= TABLES:
         return False
     return 0 < int.from_bytes(fid[:FILTER_BYTES], "big").bit_count() <= MAX_FILTER_FILL
+
+
+def links_travelled(frame: bytes) -> int:
+    """How many links a frame that a forwarder delivered has come by: every node but one is at the end of a link."""
+    return max(0, INITIAL_TTL - frame[TTL_OFFSET] - 1)
 
 
 def segment_size_for(mtu: int, signed: bool) -> int:

@@ -228,7 +228,9 @@ class ItemReceiver:
         self.context.held -= early.held
         return early
 
-    def announcement(self, control: ControlFrame, way: bytes, announced: Announcement, now: float) -> None:
+    def announcement(
+        self, control: ControlFrame, way: bytes, announced: Announcement, now: float, hops: int | None = None
+    ) -> None:
         """A version was announced. Until the receiver knows where to begin, `seqnum` tells it."""
         counters = self.context.counters
         length, segment_size, joining = control.length, announced.segment_size, control.seqnum
@@ -263,6 +265,7 @@ class ItemReceiver:
                 source.round_trip.answered(slot.asked, now, slot.tries)
             slot.announcement, slot.version_id, slot.length = announced, control.vrid, length
             slot.authentication = control.authentication
+            slot.hops = hops
             slot.tries = 0
             slot.due = now
             self._open(source, slot, now)
@@ -507,6 +510,7 @@ class ItemReceiver:
                     announced.published_ms,
                     signer,
                     cost,
+                    slot.hops,
                 )
             )
         if not moved:

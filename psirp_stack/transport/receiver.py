@@ -23,6 +23,7 @@ from psirp_stack.transport.frames import (
     first_way,
     is_segment,
     is_usable,
+    links_travelled,
     read_control,
     read_segment,
 )
@@ -180,7 +181,7 @@ class Receiver:
             self.counters.malformed += 1
             return False
         if isinstance(message, Announcement):
-            state.announcement(control, way, message, now)
+            state.announcement(control, way, message, now, links_travelled(frame))
         elif isinstance(message, Retained):
             if message.subscriber != self._context.name:
                 self.counters.not_ours += 1

@@ -33,6 +33,8 @@ class Slot:
     """Given up: its signature does not count."""
     attributes: bytes = b""
     content: bytes = b""
+    hops: int | None = None
+    """Links that the announcement travelled."""
 
     def reset(self, due: float) -> None:
         """Know nothing but the number again."""

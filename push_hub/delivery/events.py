@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from push_hub.model import Subscription
+from push_hub.model import Content, Subscription
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,6 +12,8 @@ class PublicationAccepted:
     topic: str
     size: int
     at: float
+    content: Content | None = None
+    """What was accepted: the same object, not a copy."""
 
 
 @dataclass(frozen=True, slots=True)

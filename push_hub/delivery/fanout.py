@@ -348,7 +348,8 @@ class Delivery:
             self._queue.add_walk(publication.id, publication.topic, 0)
             self._schedule()
         size = len(publication.content.body)
-        self._tell(PublicationAccepted(publication.id, publication.topic, size, publication.accepted_at))
+        content, at = publication.content, publication.accepted_at
+        self._tell(PublicationAccepted(publication.id, publication.topic, size, at, content))
 
     def _saved(self, batch: Batch) -> None:
         if batch.is_pressing:

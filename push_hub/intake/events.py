@@ -17,6 +17,15 @@ class PingsRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class DocumentArrived:
+    """A topic's server answered; what it says is not looked at yet."""
+
+    topic: str
+    status: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class TopicFetched:
     """`changed` says whether a publication came of it; `new_entries` is None for other things than feeds."""
 
@@ -76,6 +85,7 @@ class ParsersDisagreed:
 IntakeEvent = (
     PingsStored
     | PingsRefused
+    | DocumentArrived
     | TopicFetched
     | FetchFailed
     | DocumentRefused

@@ -14,7 +14,15 @@ from dataclasses import replace
 
 from push_hub.discovery import discover
 from push_hub.intake.config import IntakeConfig
-from push_hub.intake.events import DocumentRefused, FetchFailed, FetchOvertaken, IntakeEvent, Observer, TopicFetched
+from push_hub.intake.events import (
+    DocumentArrived,
+    DocumentRefused,
+    FetchFailed,
+    FetchOvertaken,
+    IntakeEvent,
+    Observer,
+    TopicFetched,
+)
 from push_hub.intake.look import Look, Looker
 from push_hub.intake.ports import FeedReader, Fetch, Sink, reason_of
 from push_hub.intake.schedule import PollPlan, Seen, max_age, plan_poll, retry_after, retry_delay
@@ -132,6 +140,7 @@ class Visits:
             source = self._store.source(topic)
             try:
                 fetched = await self._fetched(topic, source)
+                self._observe(DocumentArrived(topic, fetched.status, len(fetched.body or b"")))
                 async with self._turns.turn(topic):
                     if self._turns.overtaken(topic):
                         return self._again(topic, answered)

@@ -1,0 +1,83 @@
+"""Plugs tracing into a hub or a gateway: the only place that knows both their events and the traces' records."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from gateway.cli.errors import CommandError
+from gateway.events import (
+    CrossingArrived,
+    CrossingDelivered,
+    CrossingOffered,
+    CrossingPublished,
+    ItemAsked,
+    PublishFailed,
+)
+from gateway.tracing import TraceForm, TracesConfig
+from identifiers import Naming
+from perf.traces.formats import Format, have_parquet
+from perf.traces.gateway_events import Arrived, GatewayTracer
+from perf.traces.naming import items_of
+from perf.traces.run import Parameter, new_run, software_version
+from perf.traces.sampling import Sampler
+from perf.traces.writer import TraceWriter, WriterConfig
+
+PUSH = "push"
+"""The adapter whose publications the hub tells of itself."""
+FORMS = {TraceForm.AUTO: None, TraceForm.PARQUET: Format.PARQUET, TraceForm.JSON_LINES: Format.JSON_LINES}
+
+Observer = Callable[[object], None]
+
+
+@contextmanager
+def traced(config: TracesConfig | None, name: str, naming: Naming) -> Iterator[Observer | None]:
+    """An observer that traces while this lasts; None when nothing is to be traced. Every life is a run of its own."""
+    if config is None:
+        yield None
+        return
+    form = FORMS[config.form]
+    if form is Format.PARQUET and not have_parquet():
+        raise CommandError("traces as parquet need pyarrow: install psph[analytics], or choose the format jsonl")
+    life = f"{name}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}"
+    parameters: dict[str, Parameter] = {"node": name, "rate": config.rate}
+    run = new_run("live", software_version(), parameters, sampling=config.rate, name=config.run or life)
+    try:
+        writer = TraceWriter(config.directory / life, run, WriterConfig(form, max_bytes=config.max_bytes))
+    except OSError as error:
+        raise CommandError(f"traces: {config.directory / life}: {error.strerror}") from None
+    tracer = GatewayTracer(writer, name, items_of(naming), sampler=Sampler(config.rate))
+    try:
+        yield observer_for(tracer)
+    finally:
+        tracer.flush()
+        writer.close()
+
+
+def observer_for(tracer: GatewayTracer) -> Observer:
+    """Every event that a gateway, its hub and its node tell; most go to the hub's tracer as they are."""
+
+    def observe(event: object) -> None:
+        match event:
+            case CrossingOffered():
+                crossing = event.crossing
+                tracer.offered(event.item, crossing.name, crossing.body, starts_here=crossing.kind != PUSH)
+            case CrossingPublished():
+                tracer.published(event.name)
+            case PublishFailed():
+                tracer.publish_failed(event.name, lasting=event.lasting)
+            case ItemAsked():
+                tracer.asked(event.item)
+            case CrossingArrived():
+                crossing = event.crossing
+                version = b"" if crossing.version is None else bytes(crossing.version)
+                tracer.arrived(
+                    Arrived(event.item, crossing.name, crossing.body, version, crossing.published_ms, crossing.hops)
+                )
+            case CrossingDelivered():
+                if event.adapter != PUSH and event.version is not None:
+                    tracer.handed_over(bytes(event.version), event.adapter)
+            case _:
+                tracer.observe_hub(event)
+
+    return observe
