@@ -15,8 +15,8 @@ from gateway.config import ConfigError, load
 from gateway.discovery import DiscoveryError
 from gateway.discovery.events import RegistrationFailed
 from gateway.gateway import Gateway, GatewayConfig
-from gateway.web.server import WebServer
 from gateway.tracing import TracesConfig
+from gateway.web.server import WebServer
 from psirp_stack.authentication.keys import KeyFileError
 from psirp_stack.graph import GraphError
 from psirp_stack.node.api import NotAttachedError
@@ -73,16 +73,12 @@ def _listening(web: WebServer) -> str:
     return "" if web.url == web.local_url else f", listening on {web.local_url}"
 
 
-async def _serve(config: GatewayConfig) -> None:
-
-
 async def _serve(config: GatewayConfig, observer: Observer | None) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    gateway = Gateway(config, observer=_complain)
-    gateway = Gateway(config, observer=observer)
+    gateway = Gateway(config, observer=_complain if observer is None else _both(_complain, observer))
     try:
         await gateway.start()
         where = "" if gateway.hub.url == gateway.hub.local_url else f", listening on {gateway.hub.local_url}"
@@ -95,6 +91,14 @@ async def _serve(config: GatewayConfig, observer: Observer | None) -> None:
         await stop.wait()
     finally:
         await gateway.stop()
+
+
+def _both(first: Observer, second: Observer) -> Observer:
+    def observe(event: object) -> None:
+        first(event)
+        second(event)
+
+    return observe
 
 
 def _complain(event: object) -> None:
