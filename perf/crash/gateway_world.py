@@ -8,6 +8,7 @@ but never come late, and never come as something else than the publisher wrote.
 import asyncio
 import re
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Self
@@ -140,9 +141,10 @@ class GatewayWorld:
     def killed(self) -> None:
         self.duplicates_since_kill = 0
 
-    def behind(self) -> list[Callback]:
+    def behind(self, promised: Sequence[int] | None = None) -> list[Callback]:
         """Who has not got what was promised."""
-        return [callback for callback in self.callbacks.values() if callback.newest < self.promised[callback.topic]]
+        promised = self.promised if promised is None else promised
+        return [callback for callback in self.callbacks.values() if callback.newest < promised[callback.topic]]
 
     # What the gateways ask.
 
