@@ -38,7 +38,7 @@ def test_limits_are_as_written() -> None:
     assert f"deeper than {chat_messages.MAX_DEPTH}" in TEXT
     assert f"| {chat_routes.PAGE} messages before" in TEXT
     assert ChatConfig("x.example").max_attempts == 3
-    assert "three times at most" in TEXT
+    assert "until it was sent three times" in TEXT
 
 
 def test_every_path_of_the_page_is_there() -> None:
