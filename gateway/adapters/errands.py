@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
 from gateway.events import StoreFailed
-from storage import StorageError
 
 AT_ONCE = 64
 FIRST_WAIT = 0.2
@@ -61,7 +60,7 @@ class Errands(Generic[K]):
             try:
                 async with self._gate:
                     done = await self._run(key)
-            except StorageError as error:  # a full disk may have room again later
+            except Exception as error:  # a full disk may have room again later; whatever it is, it ends no errand
                 done = False
                 if self._observer is not None:
                     self._observer(StoreFailed(str(error)))

@@ -72,6 +72,22 @@ class Answers:
             self.add_cors(request, response)
         return response
 
+    async def written(self, request: web.Request, writing: Awaitable[None]) -> None:
+        """Write an answer that has begun. After its first byte nothing else can be said: what goes wrong ends the
+        connection, and its reader comes back."""
+        try:
+            await writing
+        except (asyncio.CancelledError, ConnectionError):
+            raise
+        except TimeoutError:
+            self._tell(LimitReached("slow_reader"))
+        except Exception as error:
+            self._tell(RequestBroke(f"{type(error).__name__}: {error}"[:300]))
+        else:
+            return
+        if request.transport is not None:
+            request.transport.abort()
+
     def add_cors(self, request: web.Request, response: web.StreamResponse) -> None:
         origin = request.headers.get(hdrs.ORIGIN)
         if origin is None or not self._cors:

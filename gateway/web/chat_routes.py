@@ -14,7 +14,7 @@ from msgspec import Struct
 from gateway.adapters.chat import ChatAdapter
 from gateway.adapters.chat_messages import MAX_TEXT
 from gateway.adapters.chat_store import Line, State
-from gateway.web.answers import EVENT_STREAM, WebError, bearer, body_of, json_answer
+from gateway.web.answers import EVENT_STREAM, Answers, WebError, bearer, body_of, json_answer
 from push_hub.limits import Limiter, Rate
 from push_hub.server import Gate
 
@@ -64,9 +64,10 @@ class Shown(Struct, frozen=True):
 
 
 class ChatRoutes:
-    def __init__(self, chat: ChatAdapter, gate: Gate) -> None:
+    def __init__(self, chat: ChatAdapter, gate: Gate, answers: Answers) -> None:
         self._chat = chat
         self._gate = gate
+        self._answers = answers
         config = chat.config
         self._speech = Limiter(Rate(config.messages_per_second, config.message_burst), MAX_LIMITER_KEYS)
         self._names = Limiter(NAMES, MAX_LIMITER_KEYS)
@@ -139,11 +140,7 @@ class ChatRoutes:
         try:
             response = web.StreamResponse(headers=EVENT_STREAM)
             await response.prepare(request)
-            try:
-                await self._follow(response, user, bearer(request) or "", after, wake)
-            except TimeoutError:
-                if request.transport is not None:
-                    request.transport.abort()
+            await self._answers.written(request, self._follow(response, user, bearer(request) or "", after, wake))
             return response
         finally:
             self._chat.unwatch(user, wake)

@@ -70,7 +70,7 @@ class WebServer:
         app = web.Application(middlewares=[self._doorkeeper.note, answers.middleware])
         StreamRoutes(streams, gate, answers).add_to(app)
         if chat is not None:
-            ChatRoutes(chat, gate).add_to(app)
+            ChatRoutes(chat, gate, answers).add_to(app)
             _add_page(app)
         self._runner = web.AppRunner(
             app,

@@ -88,11 +88,7 @@ class StreamRoutes:
             if request.transport is not None:
                 stream.on_overrun = request.transport.abort
             try:
-                await self._write(response, stream)
-            except TimeoutError:
-                stream.overrun = True
-                if request.transport is not None:
-                    request.transport.abort()
+                await self._answers.written(request, self._write(response, stream))
             finally:
                 self._adapter.cut += stream.overrun
             return response
@@ -102,20 +98,24 @@ class StreamRoutes:
         pause = min(config.heartbeat, config.lease / 3)
         loop = asyncio.get_running_loop()
         renewed = loop.time()
-        await self._send(response, f": following {stream.what}\n\n".encode())
+        await self._send(response, stream, f": following {stream.what}\n\n".encode())
         while not self._adapter.closing and not stream.overrun:
             crossing = await stream.next(pause)
             if loop.time() - renewed >= config.lease / 3:
                 await self._adapter.renew(stream)
                 renewed = loop.time()
             if crossing is not None:
-                await self._send(response, event_of(crossing))
+                await self._send(response, stream, event_of(crossing))
             elif not stream.overrun and not self._adapter.closing:
-                await self._send(response, b": still here\n\n")
+                await self._send(response, stream, b": still here\n\n")
 
-    async def _send(self, response: web.StreamResponse, data: bytes) -> None:
-        async with asyncio.timeout(self._adapter.config.write_timeout):
-            await response.write(data)
+    async def _send(self, response: web.StreamResponse, stream: Stream, data: bytes) -> None:
+        try:
+            async with asyncio.timeout(self._adapter.config.write_timeout):
+                await response.write(data)
+        except TimeoutError:
+            stream.overrun = True
+            raise
 
 
 def event_of(crossing: Crossing) -> bytes:

@@ -1,6 +1,7 @@
 """Two people, each at the page of their own gateway, over HTTP: everything but the browser itself."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any, Protocol
 from xml.etree import ElementTree
 
 import pytest
-from aiohttp import ClientResponse, ClientSession
+from aiohttp import ClientError, ClientResponse, ClientSession
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ from gateway.adapters.errands import Errands
 from gateway.model import Crossing, RefusedError, Subscription
 from gateway.web.answers import is_known_host
 from identifiers import DEFAULT_NAMING
+from push_hub.events import LimitReached
 from storage import Database, StorageError
 from tests.gateway.web_world import Domain, Reader, World, started_world, until
 
@@ -429,6 +431,51 @@ async def test_nobody_speaks_for_somebody_else(world: World) -> None:
         await a.gateway.control.publish(mallory, Crossing("chat", "mallory@m.example", CONTENT_TYPE, good))
         await arrived(bob, "mallory@m.example", ["only myself"])
         assert await bob.history(ALICE) == []
+
+
+async def test_a_page_that_takes_nothing_is_let_go(world: World) -> None:
+    rate = 10_000
+    config = ChatConfig(
+        "a.example", write_timeout=0.3, messages_per_second=rate, message_burst=rate, max_waiting=rate, keep=rate
+    )
+    async with world.domain("n0", "a", chat=config) as a:
+        alice = await Person.named(world, a, "alice")
+        await alice.open(BOB)
+        with socket.socket() as lazy:
+            lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            lazy.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(lazy, ("127.0.0.1", int(a.web.url.rstrip("/").rpartition(":")[2])))
+            request = f"GET /chat/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {alice.token}\r\n\r\n"
+            await loop.sock_sendall(lazy, request.encode())
+            async with asyncio.timeout(60):
+                while not any(event == LimitReached("slow_reader") for event in world.events):
+                    await alice.say(BOB, "x" * 4000)
+        assert len(await alice.history(BOB)) > 0
+
+
+async def test_a_store_that_fails_under_a_page_ends_its_connection_cleanly(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world.domain("n0", "a") as a:
+        alice = await Person.named(world, a, "alice")
+        await alice.open(BOB)
+        page = await alice.events()
+        await page.block()
+
+        def full(*_: object) -> list[Line]:
+            raise StorageError("the disk is gone")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(ChatStore, "changes", full)
+            await alice.say(BOB, "one")
+            with pytest.raises((ClientError, EOFError)):
+                while True:
+                    # Nothing that looks like an answer of its own in the middle of the stream.
+                    assert not any(line.startswith(b"HTTP/") for line in await page.block())
+        page = await alice.events(0)
+        assert (await page.next())[1]["text"] == "one"
+        page.answer.close()
 
 
 # Parts by themselves.

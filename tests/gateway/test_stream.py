@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from shutil import which
@@ -240,6 +241,44 @@ async def test_a_reader_that_takes_nothing_is_cut_off(world: World) -> None:
         await until(lambda: a.web.streams.cut == 1)
         await until(lambda: a.web.streams.open_streams == 0)
         answer.close()
+
+
+async def test_a_socket_that_is_never_read_holds_up_nobody(world: World) -> None:
+    """By time, not by size: whoever takes nothing for so long is gone, and others hear everything meanwhile."""
+    config = StreamConfig(write_timeout=0.5)
+    async with world.domain("n0", "a", streams=config) as a:
+        with socket.socket() as lazy:
+            lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            lazy.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(lazy, ("127.0.0.1", int(a.web.url.rstrip("/").rpartition(":")[2])))
+            await loop.sock_sendall(
+                lazy, b"GET /topics?name=http://news.example/a?x=1 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            )
+            await until(lambda: a.web.streams.open_streams == 1)
+            eager = await follow(world, a)
+            sent = 0
+            while not a.web.streams.cut:
+                sent += 1
+                await post(world, a, f"{sent} " * 100_000)
+                assert (await eager.next())[1]["text"].startswith(f"{sent} ")
+            await until(lambda: a.web.streams.open_streams == 1)
+            eager.answer.close()
+
+
+async def test_a_reader_comes_back_to_a_gateway_that_was_started_again(world: World) -> None:
+    async with world.domain("n2", "b") as b:
+        async with world.domain("n0", "a") as a:
+            reader = await follow(world, a)
+            await post(world, b, "one")
+            last, event = await reader.next()
+            assert event["text"] == "one"
+        for text in ("two", "three"):
+            await post(world, b, text)
+        async with world.domain("n0", "a") as a:
+            reader = await follow(world, a, last)
+            assert [(await reader.next())[1]["text"] for _ in range(2)] == ["two", "three"]
+            reader.answer.close()
 
 
 def crossing(number: int) -> Crossing:
