@@ -10,9 +10,11 @@ PACKAGES := identifiers psirp_stack push_hub gateway perf storage
 SETUP_INPUTS := pyproject.toml constraints.txt
 # What else `make run` says to the demonstration, for instance ARGS='--seconds 10'.
 ARGS ?=
+# Where `make bench` leaves its runs and its report.
+BENCH ?= var/bench
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format pytest debian-packages clean constraints
+.PHONY: help run test bench lint format pytest debian-packages clean constraints
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -21,6 +23,14 @@ run: $(VENV)/.runtime ## set up and show a feed crossing between two domains
 	$(BIN)/psph demo $(ARGS)
 
 test: $(VENV)/.dev debian-packages lint pytest ## set up, then lint, types and every test
+
+bench: $(VENV)/.dev ## a quick suite of workloads and one report of it, in under ten minutes
+	@test ! -e $(BENCH)/runs || { echo "make: $(BENCH)/runs is there already: move it away, or give BENCH=DIR" >&2; exit 2; }
+	@mkdir -p $(BENCH)
+	$(BIN)/psph bench matching --quick --out $(BENCH)/matching.json
+	$(BIN)/psph bench traces --quick --result $(BENCH)/traces.json
+	$(BIN)/psph bench workload suite --quick --run $(BENCH)/runs --out $(BENCH)/workloads.json
+	$(BIN)/psph report $(BENCH)/runs/* --matching $(BENCH)/matching.json --out $(BENCH)/report
 
 lint: $(VENV)/.dev ## ruff (lint and format) and mypy --strict
 	$(BIN)/ruff check .

@@ -1,4 +1,7 @@
-"""Which publications are traced: decided from their id, so that every node decides alike and a publication is whole."""
+"""Which publications are traced: decided from their id, so that every node decides alike and a publication is whole.
+
+What follows an `@` in an id says which visit of a publication it was, and decides nothing.
+"""
 
 from typing import Final
 from zlib import crc32
@@ -24,5 +27,7 @@ class Sampler:
         if answer is None:
             if len(self._answers) >= _CACHE:
                 self._answers.clear()
-            answer = self._answers[publication] = crc32(publication.encode("utf-8", "replace")) < self._below
+            answer = self._answers[publication] = (
+                crc32(publication.partition("@")[0].encode("utf-8", "replace")) < self._below
+            )
         return answer
