@@ -16,6 +16,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
+from gateway.admin.config import AdminConfig, AdminSection, from_section
 from gateway.control import ControlConfig
 from gateway.gateway import GatewayConfig
 from identifiers import HashName, Naming, NoZoneError, Scheme, TopicError, split_user, zone_of
@@ -133,6 +134,7 @@ class GatewayFile(Struct, frozen=True, forbid_unknown_fields=True):
     node: dict[str, object] | None = None
     """Read by `psirp_stack.node.config`: the same keys as in the file of `psph node`."""
     limits: LimitsSection = LimitsSection()
+    admin: AdminSection | None = None
 
 
 def load(path: Path, environment: Mapping[str, str] | None = None) -> GatewayConfig:
@@ -199,7 +201,22 @@ class _Builder:
             name=file.gateway.name,
             domain=self._domain(),
             zones=self._zones(),
+            admin=self._admin(),
         )
+
+    def _admin(self) -> AdminConfig | None:
+        section = self._file.admin
+        if section is None:
+            return None
+        for place, peer in enumerate(section.peers):
+            try:
+                normalised(peer)
+            except UrlError as error:
+                raise _KeyWrongError(f"admin.peers[{place}]", f"{peer[:200]!r} {error}") from None
+        try:
+            return from_section(section, _address, self._secrets)
+        except ValueError as error:
+            raise _KeyWrongError("admin.listen", str(error)) from None
 
     def _domain(self) -> str | None:
         domain = self._file.gateway.domain

@@ -19,6 +19,7 @@ from typing import Self
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
+from gateway.admin.config import AdminConfig
 from gateway.gateway import Gateway, GatewayConfig
 from psirp_stack.emulation.network import EmulatedNetwork, socket_of
 from psirp_stack.emulation.plan import plan
@@ -78,6 +79,7 @@ class Demo:
     def __init__(self, data: Path, told: Callable[[Arrival], None], entry_bytes: int = 200) -> None:
         self.summary = Summary()
         self.addresses: dict[str, str] = {}
+        self.dashboards: dict[str, str] = {}
         self._data = data
         self._told = told
         self._entry_bytes = entry_bytes
@@ -116,6 +118,7 @@ class Demo:
         self._http = await self._stack.enter_async_context(ClientSession(timeout=ClientTimeout(total=10)))
         self.gateway_b = await self._gateway("b", socket_of(folder, "n0"))
         self.gateway_a = await self._gateway("a", socket_of(folder, f"n{NODES - 1}"))
+        self._introduce()
         self.topic = await self._serve("/feed", get=self._feed)
         self.callback = await self._serve("/reader", get=self._agree, post=self._take)
         self.addresses = {
@@ -154,10 +157,19 @@ class Demo:
     async def _gateway(self, domain: str, socket: Path) -> Gateway:
         data = self._data / domain
         hub = HubConfig(data / "hub", host=HOST, allow_private=True, canary=CanaryConfig(enabled=False))
-        gateway = Gateway(GatewayConfig(data, hub, attach=socket))
+        config = GatewayConfig(data, hub, attach=socket, name=f"gateway-{domain}", admin=AdminConfig(HOST))
+        gateway = Gateway(config)
         self._stack.push_async_callback(gateway.stop)
         await gateway.start()
         return gateway
+
+    def _introduce(self) -> None:
+        """Each dashboard shows the other domain's part of a publication's way."""
+        a, b = self.gateway_a.admin, self.gateway_b.admin
+        if a is not None and b is not None:
+            a.peers.add(b.url)
+            b.peers.add(a.url)
+            self.dashboards = {"domain B": b.url, "domain A": a.url}
 
     async def _serve(
         self,

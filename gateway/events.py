@@ -17,6 +17,17 @@ class CrossingPublished:
 
 
 @dataclass(frozen=True, slots=True)
+class CrossingArrived:
+    """The network brought a publication of another gateway; `published_ms` by the clock of its publisher."""
+
+    name: str
+    item: ItemId
+    version: Identifier
+    published_ms: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class CrossingDelivered:
     """A publication from the network was taken by an adapter."""
 
@@ -59,4 +70,12 @@ class StoreFailed:
     reason: str
 
 
-GatewayEvent = CrossingPublished | CrossingDelivered | DeliveryRefused | PublishFailed | ItemSubscribed | StoreFailed
+GatewayEvent = (
+    CrossingPublished
+    | CrossingArrived
+    | CrossingDelivered
+    | DeliveryRefused
+    | PublishFailed
+    | ItemSubscribed
+    | StoreFailed
+)

@@ -193,6 +193,9 @@ class Hub:
 
     # -- for the operator; each says whether there was something to do
 
+    def is_subscribed(self, topic: str, callback: str) -> bool:
+        return self._running.subscriptions.find(topic, callback, self._clock()) is not None
+
     async def retry_now(self, topic: str, callback: str) -> bool:
         """Try what is owed to a subscription without waiting for its next try."""
         found = self._running.subscriptions.find(topic, callback, self._clock())

@@ -60,6 +60,8 @@ async def _show(data: Path, seconds: float | None, every: float) -> int:
     async with Demo(data, _told) as demo:
         for what, address in demo.addresses.items():
             print(f"{what:<17} {address}")
+        for domain, address in demo.dashboards.items():
+            print(f"{domain}, look    {address}")
         print(f"between them      {NODES} PSIRP nodes in a line\n", flush=True)
         last = 0
         while not stop.is_set():

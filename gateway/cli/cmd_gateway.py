@@ -63,6 +63,8 @@ async def _serve(config: GatewayConfig) -> None:
         where = "" if gateway.hub.url == gateway.hub.local_url else f", listening on {gateway.hub.local_url}"
         print(f"hub at {gateway.hub.url}{where}", flush=True)
         print(f"gateway {config.name} is up, its node at {gateway.socket}", flush=True)
+        if gateway.admin is not None:
+            print(f"dashboard at {gateway.admin.url}", flush=True)
         await stop.wait()
     finally:
         await gateway.stop()

@@ -56,8 +56,8 @@ from psirp_stack.graph import Graph
 from psirp_stack.node.applications import Application, DeskConfig
 from psirp_stack.node.attachment import Asked, Consumed, Told
 from psirp_stack.node.desk import Desk
-from psirp_stack.node.signatures import NodeSignatures
 from psirp_stack.node.paths import describe_paths
+from psirp_stack.node.signatures import NodeSignatures
 from psirp_stack.node.status import describe
 from psirp_stack.node.wishes import WishConfig, Wishes
 from psirp_stack.rendezvous import Outcome, Rendezvous
