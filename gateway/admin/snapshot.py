@@ -170,6 +170,8 @@ class Snapshots:
 
     async def _make(self) -> bytes:
         health, _ = await asyncio.gather(self._health.ready(), self.refresh_node())
+        if not self.made:
+            await self._topics.count()
         telemetry, gateway, now = self._telemetry, self._gateway, self._clock()
         self._number += 1
         config = gateway.config
