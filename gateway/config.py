@@ -134,7 +134,7 @@ class GatewayFile(Struct, frozen=True, forbid_unknown_fields=True):
     node: dict[str, object] | None = None
     """Read by `psirp_stack.node.config`: the same keys as in the file of `psph node`."""
     limits: LimitsSection = LimitsSection()
-    admin: AdminSection | None = None
+    admin: AdminSection = AdminSection()
 
 
 def load(path: Path, environment: Mapping[str, str] | None = None) -> GatewayConfig:
@@ -206,8 +206,6 @@ class _Builder:
 
     def _admin(self) -> AdminConfig | None:
         section = self._file.admin
-        if section is None:
-            return None
         for place, peer in enumerate(section.peers):
             try:
                 normalised(peer)

@@ -75,8 +75,8 @@ count = 1024
 bytes = 33554432
 age = 3600.0
 
-[admin]                             # dashboard, metrics and health; without this section there is no such port
-listen = "127.0.0.1:8090"           # from other machines only with tokens
+[admin]                             # dashboard, metrics and health, apart from the port that strangers use
+# listen = "127.0.0.1:8090"         # without it there is no such port; on other addresses only with tokens
 # viewer_tokens_file = "viewers.tokens"         # one a line: who has one may look
 # operator_tokens_file = "operators.tokens"     # and who has one of these may act
 peers = []                          # admin ports of other gateways: their part of a publication's way

@@ -13,9 +13,10 @@ MAX_PEERS = 16
 
 
 class AdminSection(Struct, frozen=True, forbid_unknown_fields=True):
-    """The section [admin]. Without it there is no admin port."""
+    """The section [admin]."""
 
-    listen: str = "127.0.0.1:8090"
+    listen: str | None = None
+    """Without it there is no admin port."""
     viewer_tokens_file: str | None = None
     operator_tokens_file: str | None = None
     peers: Annotated[tuple[str, ...], Meta(max_length=MAX_PEERS)] = ()
@@ -61,8 +62,10 @@ def from_section(
     section: AdminSection,
     address: Callable[[str, str], tuple[str, int]],
     secrets: Callable[[str, str | None], tuple[str, ...]],
-) -> AdminConfig:
+) -> AdminConfig | None:
     """`address` and `secrets` read a key as the configuration does. Raises ValueError for `admin.listen`."""
+    if section.listen is None:
+        return None
     host, port = address("admin.listen", section.listen)
     peer_tokens = secrets("admin.peer_token_file", section.peer_token_file)
     return AdminConfig(

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import signal
+import sys
 from pathlib import Path
 
 import uvloop
@@ -10,6 +11,7 @@ import uvloop
 from gateway.cli.errors import CommandError
 from gateway.config import ConfigError, load
 from gateway.gateway import Gateway, GatewayConfig
+from gateway.telemetry.logs import JsonLog
 from psirp_stack.authentication.keys import KeyFileError
 from psirp_stack.graph import GraphError
 from psirp_stack.node.api import NotAttachedError
@@ -20,6 +22,7 @@ EXAMPLES = """
 examples:
   psph config example > gateway.toml             a complete configuration with comments
   psph gateway -c gateway.toml
+  psph gateway -c gateway.toml --log json        every event as one line of JSON on stderr
   PSPH_HUB__LISTEN=0.0.0.0:80 psph gateway -c gateway.toml
   psph explain TOPIC --socket var/gateway/node.sock      why a topic does not arrive
 
@@ -34,11 +37,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = EXAMPLES
     parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="the gateway's configuration")
+    parser.add_argument("--log", choices=("none", "json"), default="none", help="events as JSON lines on stderr")
 
 
 def run(args: argparse.Namespace) -> int:
     try:
-        uvloop.run(_serve(load(args.config)))
+        config = load(args.config)
+        uvloop.run(_serve(config, JsonLog(sys.stderr, config.name) if args.log == "json" else None))
     except (
         ConfigError,
         NodeConfigError,
@@ -52,12 +57,17 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-async def _serve(config: GatewayConfig) -> None:
+async def _serve(config: GatewayConfig, log: JsonLog | None = None) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    gateway = Gateway(config)
+    gateway = Gateway(config, observer=None if log is None else log.observe)
+    if log is not None:
+        if gateway.telemetry is not None:
+            log.way_of = gateway.telemetry.recorder.way_of
+        gateway.log_dropped = lambda: log.dropped
+        log.start()
     try:
         await gateway.start()
         where = "" if gateway.hub.url == gateway.hub.local_url else f", listening on {gateway.hub.local_url}"
@@ -68,3 +78,5 @@ async def _serve(config: GatewayConfig) -> None:
         await stop.wait()
     finally:
         await gateway.stop()
+        if log is not None:
+            log.close()

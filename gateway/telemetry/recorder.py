@@ -89,6 +89,10 @@ class FlightRecorder:
         names = (known.ways[-1].topic for known in reversed(self._topics.values()) if known.ways)
         return list(dict.fromkeys(islice(names, limit)))
 
+    def way_of(self, publication: int | None, version: str | None) -> Way | None:
+        way = None if publication is None else self._publications.get(publication)
+        return way if way is not None or version is None else self._versions.get(version)
+
     def of_version(self, version: str) -> Way | None:
         return self._versions.get(version)
 
