@@ -69,7 +69,7 @@ class AdminWorld:
 @asynccontextmanager
 async def admin_world(data: Path, admin_a: AdminConfig | None = None, nodes: int = 3) -> AsyncGenerator[AdminWorld]:
     net = data / "net"
-    net.mkdir()
+    net.mkdir(parents=True)
     network_plan = plan({"generate": {"kind": "line", "nodes": nodes}, "roles": {"rendezvous": "n1"}}, data)
     network = await EmulatedNetwork.start(network_plan, net, TimesFile(hello=0.1))
     gateways: list[Gateway] = []

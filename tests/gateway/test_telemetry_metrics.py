@@ -122,4 +122,3 @@ async def test_a_full_queue_is_not_ready_and_still_alive(world: AdminWorld) -> N
     assert status == 503
     assert "BAD queues: full: topics to fetch" in text
     assert (await fresh(world, "/healthz"))[0] == 200
-
