@@ -16,6 +16,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
+from gateway.admin.config import AdminConfig, AdminSection, from_section
 from gateway.bootstrapping.config import BootstrappingConfig
 from gateway.bootstrapping.settings import BootstrappingSection, bootstrapping_config
 from gateway.control import ControlConfig
@@ -147,6 +148,7 @@ class GatewayFile(Struct, frozen=True, forbid_unknown_fields=True):
     chat: ChatSection = ChatSection()
     bootstrapping: BootstrappingSection = BootstrappingSection()
     traces: TracesSection = TracesSection()
+    admin: AdminSection = AdminSection()
 
 
 def load(path: Path, environment: Mapping[str, str] | None = None) -> GatewayConfig:
@@ -217,6 +219,7 @@ class _Builder:
             web=self._web(),
             bootstrapping=self._bootstrapping(),
             traces=traces_config(file.traces, self._folder),
+            admin=self._admin(),
         )
 
     def _discovery(self) -> DiscoveryConfig:
@@ -237,6 +240,18 @@ class _Builder:
         except ValueError as error:
             key, _, what = str(error).partition(": ")
             raise _KeyWrongError(f"bootstrapping.{key}", what) from None
+
+    def _admin(self) -> AdminConfig | None:
+        section = self._file.admin
+        for place, peer in enumerate(section.peers):
+            try:
+                normalised(peer)
+            except UrlError as error:
+                raise _KeyWrongError(f"admin.peers[{place}]", f"{peer[:200]!r} {error}") from None
+        try:
+            return from_section(section, _address, self._secrets)
+        except ValueError as error:
+            raise _KeyWrongError("admin.listen", str(error)) from None
 
     def _domain(self) -> str | None:
         domain = self._file.gateway.domain

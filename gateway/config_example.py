@@ -76,6 +76,16 @@ count = 1024
 bytes = 33554432
 age = 3600.0
 
+[admin]                             # dashboard, metrics and health, apart from the port that strangers use
+# listen = "127.0.0.1:8090"         # without it there is no such port; on other addresses only with tokens
+# viewer_tokens_file = "viewers.tokens"         # one a line: who has one may look
+# operator_tokens_file = "operators.tokens"     # and who has one of these may act
+peers = []                          # admin ports of other gateways: their part of a publication's way
+# peer_token_file = "peer.token"    # what they know this gateway by
+max_viewers = 500
+requests_per_client = 50.0          # a second
+audit_bytes = 16777216              # of the log of actions, audit.jsonl beside the store
+
 [limits]
 subscriptions_per_subscriber = 10000
 lease_min = 300                     # seconds

@@ -221,6 +221,9 @@ class Control:
         if crossing.version is None:
             raise ValueError("what the network brings has a version")
         self._tell(CrossingArrived(item, crossing))
+        if self._observer is not None and crossing.version not in self._own:
+            size = len(crossing.body)
+            self._tell(CrossingArrived(crossing.name, item, crossing.version, crossing.published_ms, size))
         work = partial(ControlStore.receive, item, crossing.version, crossing)
         kept = self._store.database.write(work)
         # At the same time: if only one of the two is done when the gateway is killed, the other is done again, by the

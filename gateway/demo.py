@@ -21,6 +21,7 @@ from typing import Self
 from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
 from gateway.adapters.chat import ChatConfig
+from gateway.admin.config import AdminConfig
 from gateway.gateway import Gateway, GatewayConfig
 from gateway.web.server import WebConfig
 from psirp_stack.emulation.network import EmulatedNetwork, socket_of
@@ -81,6 +82,7 @@ class Demo:
     def __init__(self, data: Path, told: Callable[[Arrival], None], entry_bytes: int = 200) -> None:
         self.summary = Summary()
         self.addresses: dict[str, str] = {}
+        self.dashboards: dict[str, str] = {}
         self._data = data
         self._told = told
         self._entry_bytes = entry_bytes
@@ -119,6 +121,7 @@ class Demo:
         self._http = await self._stack.enter_async_context(ClientSession(timeout=ClientTimeout(total=10)))
         self.gateway_b = await self._gateway("b", socket_of(folder, "n0"))
         self.gateway_a = await self._gateway("a", socket_of(folder, f"n{NODES - 1}"))
+        self._introduce()
         self.topic = await self._serve("/feed", get=self._feed)
         self.callback = await self._serve("/reader", get=self._agree, post=self._take)
         self.addresses = {
@@ -162,9 +165,19 @@ class Demo:
         name = f"{domain}.example"
         people = WebConfig(HOST, chat=ChatConfig(name))
         gateway = Gateway(GatewayConfig(data, hub, attach=socket, domain=name, web=people))
+        config = GatewayConfig(data, hub, attach=socket, name=f"gateway-{domain}", admin=AdminConfig(HOST))
+        gateway = Gateway(config)
         self._stack.push_async_callback(gateway.stop)
         await gateway.start()
         return gateway
+
+    def _introduce(self) -> None:
+        """Each dashboard shows the other domain's part of a publication's way."""
+        a, b = self.gateway_a.admin, self.gateway_b.admin
+        if a is not None and b is not None:
+            a.peers.add(b.url)
+            b.peers.add(a.url)
+            self.dashboards = {"domain B": b.url, "domain A": a.url}
 
     async def _serve(
         self,

@@ -31,6 +31,13 @@ class CrossingArrived:
 
     item: ItemId
     crossing: Crossing
+    """The network brought a publication of another gateway; `published_ms` by the clock of its publisher."""
+
+    name: str
+    item: ItemId
+    version: Identifier
+    published_ms: int
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +93,7 @@ class StoreFailed:
 GatewayEvent = (
     CrossingOffered
     | CrossingPublished
+    CrossingPublished
     | CrossingArrived
     | CrossingDelivered
     | DeliveryRefused

@@ -17,12 +17,15 @@ from gateway.adapters.chat_store import MIGRATIONS as CHAT_TABLES
 from gateway.adapters.chat_store import ChatStore
 from gateway.adapters.push import PushAdapter
 from gateway.adapters.stream import StreamAdapter
+from gateway.admin.config import AdminConfig
+from gateway.admin.server import AdminServer
 from gateway.bootstrapping import MIGRATIONS as BOOTSTRAPPING_TABLES
 from gateway.bootstrapping import Bootstrapping, BootstrappingConfig
 from gateway.control import Control, ControlConfig
 from gateway.discovery import Discovery, DiscoveryConfig, Signpost
 from gateway.network import PsirpNetwork
 from gateway.store import MIGRATIONS, ControlStore
+from gateway.telemetry.telemetry import Telemetry, both
 from gateway.tracing import TracesConfig
 from gateway.web.server import WebConfig, WebServer
 from identifiers import DEFAULT_NAMING, Naming
@@ -58,6 +61,8 @@ class GatewayConfig:
     discovery: DiscoveryConfig = field(default_factory=DiscoveryConfig)
     traces: TracesConfig | None = None
     """Where traces go. Whoever starts the gateway passes the observer that writes them."""
+    admin: AdminConfig | None = None
+    """The operator's port: dashboard, metrics and health. None: there is none, and nothing is counted."""
 
 
 class Gateway:
@@ -69,6 +74,10 @@ class Gateway:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.config = config
+        self.telemetry = None if config.admin is None else Telemetry(clock)
+        self.log_dropped: Callable[[], int] = lambda: 0
+        """How many lines of a log that listens to this gateway were lost."""
+        observer = both(None if self.telemetry is None else self.telemetry.observe, observer)
         self.bootstrapping = Bootstrapping(config.bootstrapping, config.naming, clock, observer)
         self.discovery = Discovery(config.discovery, allow_private=config.hub.allow_private, observer=observer)
         says_where = config.discovery.say_where
@@ -79,6 +88,7 @@ class Gateway:
         self._clock = clock
         self._parts: _Parts | None = None
         self.node: RunningNode | None = None
+        self.admin: AdminServer | None = None
 
     @property
     def control(self) -> Control:
@@ -87,6 +97,10 @@ class Gateway:
     @property
     def network(self) -> PsirpNetwork:
         return self._running.network
+
+    @property
+    def store(self) -> ControlStore:
+        return self._running.store
 
     @property
     def push(self) -> PushAdapter:
@@ -127,6 +141,9 @@ class Gateway:
         await control.start()
         await self.bootstrapping.start()
         await self.discovery.start(urlsplit(self.hub.local_url).port or 80)
+        if config.admin is not None and self.telemetry is not None:
+            self.admin = AdminServer(config.admin, self, self.telemetry)
+            await self.admin.start()
 
     def _web_server(self, config: WebConfig, control: Control, store: ControlStore) -> WebServer:
         naming = self.config.naming
@@ -142,6 +159,9 @@ class Gateway:
     async def stop(self) -> None:
         """Take nothing new, write down what is known, let go of the network last."""
         await self.discovery.stop()
+        admin, self.admin = self.admin, None
+        if admin is not None:
+            await admin.stop()
         parts, self._parts = self._parts, None
         if parts is not None:
             if parts.web is not None:

@@ -75,6 +75,9 @@ class Health:
     async def report(self) -> HealthReport:
         return HealthReport((await self._store_check(), self._queue_check(), self._canary()))
 
+    def levels(self) -> Sequence[QueueLevel]:
+        return self._queues()
+
     async def stop(self) -> None:
         if self._probe is not None:
             self._probe.cancel()

@@ -24,7 +24,7 @@ from push_hub.delivery import ContentRefusedError, Delivery, DeliveryConfig, Que
 from push_hub.delivery import OverloadedError as DeliveryOverloadedError
 from push_hub.diagnostics import Diagnostics, DiagnosticsConfig
 from push_hub.health import MIGRATIONS as HEALTH_TABLES
-from push_hub.health import Check, Health, HealthConfig, QueueLevel
+from push_hub.health import Check, Health, HealthConfig, HealthReport, QueueLevel
 from push_hub.intake import MIGRATIONS as INTAKE_TABLES
 from push_hub.intake import Intake, IntakeConfig
 from push_hub.listeners import GuardedListener
@@ -190,6 +190,72 @@ class Hub:
         await verifier.deny(
             Intent(Mode.DENIED, topic, callback, dialect, self._clock(), verifier.new_nonce(), reason=reason)
         )
+
+    # -- for the operator; each says whether there was something to do
+
+    def is_subscribed(self, topic: str, callback: str) -> bool:
+        return self._running.subscriptions.find(topic, callback, self._clock()) is not None
+
+    async def retry_now(self, topic: str, callback: str) -> bool:
+        """Try what is owed to a subscription without waiting for its next try."""
+        found = self._running.subscriptions.find(topic, callback, self._clock())
+        return found is not None and await self._running.delivery.retry_now(found)
+
+    async def pause(self, topic: str, callback: str) -> bool:
+        """Leave a callback alone: what it misses is owed to it. Raises `TooManyPausedError`."""
+        found = self._running.subscriptions.find(topic, callback, self._clock())
+        if found is None or self._running.delivery.is_paused(found.id):
+            return False
+        await self._running.delivery.pause(found.id)
+        return True
+
+    async def resume(self, topic: str, callback: str) -> bool:
+        found = self._running.subscriptions.find(topic, callback, self._clock())
+        return found is not None and await self._running.delivery.resume(found.id)
+
+    async def reverify(self, topic: str, callback: str) -> bool:
+        """Ask a callback again whether it wants its subscription. Yes renews the lease; no ends the subscription.
+
+        Raises `OverloadedError`.
+        """
+        found = self._running.subscriptions.find(topic, callback, self._clock())
+        if found is None:
+            return False
+        verifier = self._running.verifier
+        # Only 0.3 has these, and its subscribers know a check by its token.
+        kept = self._running.database.read(
+            "SELECT verify_token, lease_asked FROM refreshes WHERE subscription = ?", (found.id,)
+        )
+        token, lease_asked = kept[0] if kept else (None, None)
+        intent = Intent(
+            Mode.SUBSCRIBE,
+            topic,
+            callback,
+            found.dialect,
+            self._clock(),
+            verifier.new_nonce(),
+            secret=found.secret,
+            signature=found.signature,
+            lease_asked=lease_asked,
+            verify_token=token,
+            refresh=True,
+            difference=found.difference,
+        )
+        await verifier.submit(intent)
+        return True
+
+    async def health(self) -> HealthReport:
+        return await self._running.health.report()
+
+    @property
+    def queues(self) -> Sequence[QueueLevel]:
+        """What waits, and from how many on more is refused."""
+        return self._running.health.levels()
+
+    @property
+    def database(self) -> Database:
+        """For whoever shows what is in it. Only the hub writes to it."""
+        return self._running.database
 
     # -- life
 

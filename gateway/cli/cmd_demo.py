@@ -66,6 +66,9 @@ async def _show(data: Path, seconds: float | None, every: float) -> int:
             print(f"{what:<17} {address}")
         print(f"between them      {NODES} PSIRP nodes in a line")
         print(CHAT_HINT, flush=True)
+        for domain, address in demo.dashboards.items():
+            print(f"{domain}, look    {address}")
+        print(f"between them      {NODES} PSIRP nodes in a line\n", flush=True)
         last = 0
         while not stop.is_set():
             last = await demo.write()

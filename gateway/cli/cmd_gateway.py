@@ -17,6 +17,7 @@ from gateway.discovery.events import RegistrationFailed
 from gateway.gateway import Gateway, GatewayConfig
 from gateway.tracing import TracesConfig
 from gateway.web.server import WebServer
+from gateway.telemetry.logs import JsonLog
 from psirp_stack.authentication.keys import KeyFileError
 from psirp_stack.graph import GraphError
 from psirp_stack.node.api import NotAttachedError
@@ -27,6 +28,7 @@ EXAMPLES = """
 examples:
   psph config example > gateway.toml             a complete configuration with comments
   psph gateway -c gateway.toml
+  psph gateway -c gateway.toml --log json        every event as one line of JSON on stderr
   PSPH_HUB__LISTEN=0.0.0.0:80 psph gateway -c gateway.toml
   psph gateway -c gateway.toml --traces var/traces       then psph report var/traces/*
   psph explain TOPIC --socket var/gateway/node.sock      why a topic does not arrive
@@ -45,6 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--traces", type=Path, metavar="DIR", help="trace publications to a run below DIR; more in [traces]"
     )
+    parser.add_argument("--log", choices=("none", "json"), default="none", help="events as JSON lines on stderr")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -55,6 +58,7 @@ def run(args: argparse.Namespace) -> int:
             config = replace(config, traces=replace(kept, directory=args.traces))
         with traced(config.traces, config.name, config.naming) as observer:
             uvloop.run(_serve(config, observer))
+        uvloop.run(_serve(config, JsonLog(sys.stderr, config.name) if args.log == "json" else None))
     except (
         ConfigError,
         DiscoveryError,
@@ -74,11 +78,20 @@ def _listening(web: WebServer) -> str:
 
 
 async def _serve(config: GatewayConfig, observer: Observer | None) -> None:
+
+
+async def _serve(config: GatewayConfig, log: JsonLog | None = None) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     gateway = Gateway(config, observer=_complain if observer is None else _both(_complain, observer))
+    gateway = Gateway(config, observer=None if log is None else log.observe)
+    if log is not None:
+        if gateway.telemetry is not None:
+            log.way_of = gateway.telemetry.recorder.way_of
+        gateway.log_dropped = lambda: log.dropped
+        log.start()
     try:
         await gateway.start()
         where = "" if gateway.hub.url == gateway.hub.local_url else f", listening on {gateway.hub.local_url}"
@@ -88,6 +101,8 @@ async def _serve(config: GatewayConfig, observer: Observer | None) -> None:
             if gateway.web.chat is not None:
                 print(f"chat page of {gateway.web.chat.domain} at {gateway.web.url}chat/", flush=True)
         print(f"gateway {config.name} is up, its node at {gateway.socket}", flush=True)
+        if gateway.admin is not None:
+            print(f"dashboard at {gateway.admin.url}", flush=True)
         await stop.wait()
     finally:
         await gateway.stop()
@@ -106,3 +121,7 @@ def _complain(event: object) -> None:
     if isinstance(event, RegistrationFailed):
         again = "" if event.retry_in is None else f"; trying again in {event.retry_in:.0f} s"
         print(f"psph gateway: {event.name}: {event.reason}{again}", file=sys.stderr, flush=True)
+
+
+        if log is not None:
+            log.close()

@@ -13,6 +13,7 @@ BENCHMARKS: dict[str, str] = {
     "matching": "find a topic among many: list, Bloom filter, registry, dict",
     "psirp": "publications over PSIRP: round trip, rate, matches, recovery, the rendezvous' growth",
     "traces": "what tracing costs the fan-out; with --rows, synthetic traces",
+    "viewers": "deliveries a second with nobody and with 200 at the dashboard",
     "workload": "payload, load, fan-out, hops, loss, bursts, soak: gateways traced under open-loop load",
     "zfilter": "forwarding efficiency of in-packet filters: one table, fpa, fpr, ours",
 }

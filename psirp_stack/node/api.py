@@ -342,6 +342,15 @@ class Client:
         done = _done(answer)
         raise PsirpError(Code(done.code), done.reason)
 
+    async def paths(self, sid: Identifier, rid: Identifier, why: Why) -> str:
+        """The links that the item's filters take, wanted or by mistake, as JSON; `why` says between whom."""
+        asked = attachment.AskPaths(self._number(), bytes(sid), bytes(rid), why.publishers, why.subscribers)
+        answer = await self._ask(asked)
+        if isinstance(answer, Status):
+            return answer.document
+        done = _done(answer)
+        raise PsirpError(Code(done.code), done.reason)
+
     def serving(self, sid: Identifier, rid: Identifier) -> ServingChanged | None:
         """Who serves a subscribed item at the moment, as far as the node has said."""
         shared = self._items.get(ItemId(sid, rid))

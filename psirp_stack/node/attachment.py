@@ -115,6 +115,16 @@ class AskStatus(_Value, frozen=True, tag=12):
     number: Count
 
 
+class AskPaths(_Value, frozen=True, tag=14):
+    """Which links the item's filters take from these publishers to these subscribers, and which by mistake."""
+
+    number: Count
+    sid: Id
+    rid: Id
+    publishers: Names
+    subscribers: Names
+
+
 class Consumed(_Value, frozen=True, tag=13):
     """The application has handled so many bytes of an item's publications."""
 
@@ -135,6 +145,7 @@ Asked = (
     | Unsubscribe
     | Explain
     | AskStatus
+    | AskPaths
 )
 """Requests that are answered."""
 Request = Asked | Attach | Consumed

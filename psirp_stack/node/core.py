@@ -56,6 +56,7 @@ from psirp_stack.graph import Graph
 from psirp_stack.node.applications import Application, DeskConfig
 from psirp_stack.node.attachment import Asked, Consumed, Told
 from psirp_stack.node.desk import Desk
+from psirp_stack.node.paths import describe_paths
 from psirp_stack.node.signatures import NodeSignatures
 from psirp_stack.node.status import describe
 from psirp_stack.node.wishes import WishConfig, Wishes
@@ -229,6 +230,7 @@ class Node:
             self.receiver,
             when_done=lambda promise, then: self._when_done(promise, lambda: self._later(then)),
             status=lambda: describe(self),
+            paths=lambda asked: describe_paths(self, asked),
             signatures=signatures,
             config=settings.desk,
             published=None if observer is None else self._tell_published,

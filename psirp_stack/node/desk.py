@@ -37,6 +37,7 @@ class Desk:
         *,
         when_done: WhenDone,
         status: Callable[[], str],
+        paths: Callable[[attachment.AskPaths], str],
         signatures: NodeSignatures,
         config: DeskConfig | None = None,
         published: Callable[[ItemId, Version], None] | None = None,
@@ -44,6 +45,7 @@ class Desk:
         self.config = config if config is not None else DeskConfig()
         self.applications: list[Application] = []
         self._status = status
+        self._paths = paths
         self._publishing = PublishingDesk(self.config, wishes, sender, signatures, when_done)
         self._publishing.published = published
         self._subscribing = SubscribingDesk(self.config, wishes, receiver, signatures, self._publishing)
@@ -127,6 +129,8 @@ class Desk:
                 self._questions.explain(application, request, now)
             case attachment.AskStatus():
                 application.tell(Status(request.number, self._status()))
+            case attachment.AskPaths():
+                application.tell(Status(request.number, self._paths(request)))
 
     # What the network brings.
 

@@ -85,6 +85,13 @@ class Sender:
         """Filters that items are sent along now."""
         return sum(len(state.streams) for state in self._items.values())
 
+    def granted(self, item: ItemId) -> tuple[FilterGrant, ...]:
+        """The filters that an item is sent along now."""
+        state = self._items.get(bytes(item))
+        if state is None:
+            return ()
+        return tuple(FilterGrant(stream.fid, tuple(sorted(stream.members)), stream.mtu) for stream in state.streams)
+
     def set_internal(self, internal: Tags) -> None:
         """The node's internal tags, when they changed."""
         self._context.internal = internal

@@ -34,6 +34,7 @@ from push_hub.delivery.events import (
 from push_hub.delivery.history import HistoryEntry, read_history
 from push_hub.delivery.log import OwedDelivery, PublicationLog, StoredDeadLetter
 from push_hub.delivery.parcels import Parcels
+from push_hub.delivery.pausing import PAUSED, Pauses, make_due
 from push_hub.delivery.queue import DeliveryQueue, QueueCounts
 from push_hub.delivery.retention import Trimmed
 from push_hub.delivery.retries import NEVER, RetryScan
@@ -79,6 +80,7 @@ class Delivery:
         self._scan = RetryScan(self._log, self._queue, subscribers, self._parcels)
         self._saver = Saver(self._log, self._queue, clock, self._saved, self._save_failed)
         self._lane = client.lane(config.limits.timeout, ANSWER_LIMIT, self._answered)
+        self._pauses = Pauses(database)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._running = False
         self._quiet = asyncio.Event()
@@ -159,6 +161,33 @@ class Delivery:
         self._schedule()
         return True
 
+    async def retry_now(self, subscription: Subscription) -> bool:
+        """Try what is owed to a subscription without waiting longer; False when nothing is, or while it is paused."""
+        if subscription.id in self._pauses.paused:
+            return False
+        self._saver.flush(everything=True)  # what is written later would put it off again
+        now = self._clock()
+        due = await asyncio.wrap_future(self._database.write(lambda tx: make_due(tx, subscription.id, now)))
+        self._queue.probe_soon(subscription.callback)
+        self._scan.soon()
+        self._schedule()
+        return due
+
+    async def pause(self, subscription: int) -> None:
+        """Send nothing to a subscription until `resume`; it is owed. Raises `TooManyPausedError`."""
+        await asyncio.wrap_future(self._pauses.pause(subscription))
+
+    async def resume(self, subscription: int) -> bool:
+        """Send again, beginning with what is owed; False when it was not paused."""
+        self._saver.flush(everything=True)
+        was = await asyncio.wrap_future(self._pauses.resume(subscription, self._clock()))
+        self._scan.soon()
+        self._schedule()
+        return was
+
+    def is_paused(self, subscription: int) -> bool:
+        return subscription in self._pauses.paused
+
     # Life
 
     async def start(self) -> None:
@@ -166,6 +195,7 @@ class Delivery:
         self._loop = asyncio.get_running_loop()
         with suppress(StorageError):  # a full disk must not keep the hub down; the rows come due by themselves
             await asyncio.wrap_future(self._log.release_claims(self._clock()))
+        self._pauses.load()
         owed, unfinished = self._log.owed_keys(), self._log.unfinished()
         self._queue.restore_pending(owed)
         has_rows: dict[int, set[int]] = {fanout.publication: set() for fanout in unfinished}
@@ -267,9 +297,12 @@ class Delivery:
     # Sending
 
     def _send(self, jobs: list[Job], now: float) -> None:
-        post = self._lane.post
+        post, paused = self._lane.post, self._pauses.paused
         for job in jobs:
             subscription = job.subscription
+            if paused and subscription.id in paused:
+                self._queue.set_aside(job, PAUSED)
+                continue
             _, _, callback, _, _, _, lease_until, _ = subscription
             if lease_until <= now:
                 self._queue.ended(job, "its lease ended before its turn came", now)

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
-from push_hub.delivery.batch import CLAIMED, WAITING_FOR_ROOM, Batch, DeadLetter, Key, Row, Try
+from push_hub.delivery.batch import CLAIMED, FAR, WAITING_FOR_ROOM, Batch, DeadLetter, Key, Row, Try
 from push_hub.delivery.config import DeliveryConfig, QueueLimits
 from push_hub.delivery.hosts import Host, Hosts
 from push_hub.delivery.signing import Parcel
@@ -293,6 +293,16 @@ class DeliveryQueue:
             job.host.breaker.succeeded()
         self._left(job)
         return self._owe(job, job.attempts + 1, reason, now, retry_after, final)
+
+    def set_aside(self, job: Job, reason: str) -> None:
+        """It is not sent, and owed until somebody says otherwise. Not a word about the host, and no try counted."""
+        job.host.breaker.released()
+        self._left(job)
+        self._write_down(job, job.attempts, FAR, reason)
+
+    def probe_soon(self, callback: str) -> None:
+        """A host that is left alone for its failures may be asked once at once."""
+        self._hosts.of(callback).breaker.reopens_at = 0.0
 
     def next_tick(self) -> float | None:
         return self._aging[0].loaded_at + self._limits.slow_after if self._aging else None

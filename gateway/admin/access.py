@@ -1,0 +1,86 @@
+"""Who may look, and who may do something: tokens with two roles, or this machine alone.
+
+Without tokens the port listens on loopback only. A browser on this machine must then not be used by other sites: the
+name under which the port is asked must be a loopback one (a name that somebody else's DNS sends here is not), and
+requests of other origins are refused by `gateway.web.answers`.
+"""
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+
+from aiohttp import web
+
+from gateway.admin.config import AdminConfig, is_loopback
+from gateway.web.answers import WebError, bearer, is_one_of
+from push_hub.limits import Limiter, Rate
+
+WRONG_TOKENS = Rate(0.2, 10)
+"""Tries with a wrong token that one client has."""
+MAX_CLIENTS = 10_000
+WHO_DIGITS = 8
+
+
+class Role(IntEnum):
+    VIEWER = 1
+    OPERATOR = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks. `who` tells tokens apart in the audit log without giving them away."""
+
+    role: Role
+    who: str
+    address: str
+
+
+class Access:
+    def __init__(self, config: AdminConfig, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._config = config
+        self._monotonic = monotonic
+        self._requests = Limiter(config.per_client, MAX_CLIENTS)
+        self._wrong = Limiter(WRONG_TOKENS, MAX_CLIENTS)
+        self.refused = 0
+
+    def caller(self, request: web.Request, needed: Role = Role.VIEWER) -> Caller:
+        """Raises `WebError` when the role is not enough."""
+        address = request.remote or ""
+        wait = self._requests.take(address, self._monotonic())
+        if wait > 0:
+            self.refused += 1
+            raise WebError(429, "you send too many requests", wait)
+        caller = self._known(request, address)
+        if caller.role < needed:
+            self.refused += 1
+            raise WebError(403, "this token may look and not act: an operator's is needed")
+        return caller
+
+    def _known(self, request: web.Request, address: str) -> Caller:
+        config = self._config
+        if not config.viewer_tokens and not config.operator_tokens:
+            self._check_name(request)
+            return Caller(Role.OPERATOR, "loopback", address)
+        given = bearer(request)
+        if given is None:
+            self.refused += 1
+            raise WebError(401, "send Authorization: Bearer TOKEN")
+        # Both lists are compared whatever the first says, so that the time tells nothing.
+        operates, looks = is_one_of(given, config.operator_tokens), is_one_of(given, config.viewer_tokens)
+        if not operates and not looks:
+            self.refused += 1
+            wait = self._wrong.take(address, self._monotonic())
+            if wait > 0:
+                raise WebError(429, "too many wrong tokens", wait)
+            raise WebError(401, "this token is not known")
+        who = hashlib.sha256(given.encode("utf-8", "surrogateescape")).hexdigest()[:WHO_DIGITS]
+        return Caller(Role.OPERATOR if operates else Role.VIEWER, f"token {who}", address)
+
+    def _check_name(self, request: web.Request) -> None:
+        host = request.host.rpartition(":")[0] if request.host.count(":") == 1 else request.host
+        host = host.partition("]")[0].removeprefix("[")
+        if host != "localhost" and not is_loopback(host):
+            self.refused += 1
+            raise WebError(403, "without tokens, ask under 127.0.0.1 or localhost")

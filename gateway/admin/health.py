@@ -1,0 +1,86 @@
+"""Is the gateway alive, and is it ready? The hub's own checks, the gateway's store, and the network behind its node.
+
+`/healthz` asks whether the process can still do its work (stores take writes): if not, a restart may help. `/readyz`
+also asks for everything that must be there for publications to cross: queues below their bounds, the node attached, the
+rendezvous answering. Looks that come close together share one.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gateway.model import NetworkError
+from gateway.store import ControlStore
+from identifiers import Identifier, ItemId
+from push_hub.health import Check, HealthReport
+from storage import StorageError
+
+if TYPE_CHECKING:
+    from gateway.gateway import Gateway
+
+PROBE = "health"
+PROBE_ITEM = ItemId(Identifier(bytes(31) + b"\x01"), Identifier(bytes(31) + b"\x02"))
+"""Nobody's: the rendezvous says that it does not know it, which is all that is wanted."""
+SHARED_SECONDS = 1.0
+STORE_DEADLINE = 5.0
+RENDEZVOUS_DEADLINE = 3.0
+LIVENESS = frozenset({"store", "gateway store"})
+
+
+class GatewayHealth:
+    def __init__(self, gateway: "Gateway", monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._gateway = gateway
+        self._monotonic = monotonic
+        self._report = HealthReport(())
+        self._at: float | None = None
+        self._look: asyncio.Task[HealthReport] | None = None
+
+    @property
+    def latest(self) -> HealthReport:
+        return self._report
+
+    async def ready(self) -> HealthReport:
+        if self._at is not None and self._monotonic() - self._at < SHARED_SECONDS:
+            return self._report
+        if self._look is None or self._look.done():
+            self._look = asyncio.create_task(self._all())
+        self._report = await asyncio.shield(self._look)
+        self._at = self._monotonic()
+        return self._report
+
+    async def alive(self) -> HealthReport:
+        report = await self.ready()
+        return HealthReport(tuple(check for check in report.checks if check.name in LIVENESS))
+
+    async def stop(self) -> None:
+        if self._look is not None:
+            self._look.cancel()
+            await asyncio.gather(self._look, return_exceptions=True)
+
+    async def _all(self) -> HealthReport:
+        hub, store, network = await asyncio.gather(self._gateway.hub.health(), self._store(), self._network())
+        return HealthReport((*hub.checks, store, network))
+
+    async def _store(self) -> Check:
+        # Whole seconds: a cursor is a number, and this one says when a write last worked.
+        work = partial(ControlStore.move_cursor, PROBE, int(time.time()))
+        try:
+            async with asyncio.timeout(STORE_DEADLINE):
+                await asyncio.wrap_future(self._gateway.store.database.write(work))
+        except TimeoutError:
+            return Check("gateway store", False, f"a write was not on disk within {STORE_DEADLINE:g} seconds")
+        except StorageError:
+            return Check("gateway store", False, "the store refused a write")
+        return Check("gateway store", True, "writable")
+
+    async def _network(self) -> Check:
+        try:
+            async with asyncio.timeout(RENDEZVOUS_DEADLINE):
+                await self._gateway.network.explain(PROBE_ITEM)
+        except TimeoutError:
+            return Check("rendezvous", False, f"no answer within {RENDEZVOUS_DEADLINE:g} seconds")
+        except NetworkError as error:
+            return Check("rendezvous", False, str(error)[:200])
+        return Check("rendezvous", True, "answers")

@@ -1,0 +1,242 @@
+"""The admin port: the dashboard's files and API, metrics and health, on an aiohttp application of its own."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from aiohttp import web
+
+from gateway.admin.access import Access, Role
+from gateway.admin.actions import Actions
+from gateway.admin.audit import AuditLog
+from gateway.admin.config import AdminConfig
+from gateway.admin.health import GatewayHealth
+from gateway.admin.peers import Peers, PeerWay
+from gateway.admin.snapshot import Snapshots
+from gateway.admin.topics import Topics
+from gateway.admin.viewers import Viewers
+from gateway.telemetry.metrics import Gauges, exposition
+from gateway.telemetry.telemetry import Telemetry
+from gateway.web.answers import Answers, WebError, body_of, json_answer
+from push_hub.health import HealthReport
+from push_hub.listening import Doorkeeper, GuardedSite, RequestLog, open_socket
+from push_hub.protocol.urls import UrlError, normalised
+
+if TYPE_CHECKING:
+    from gateway.gateway import Gateway
+
+STATIC = Path(__file__).parent / "static"
+FILES = {
+    "/": ("index.html", "text/html"),
+    "/dashboard.css": ("dashboard.css", "text/css"),
+    "/dashboard.js": ("dashboard.js", "text/javascript"),
+    "/picture.js": ("picture.js", "text/javascript"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+    "X-Content-Type-Options": "nosniff",
+}
+AUDIT_NAME = "audit.jsonl"
+AUDIT_SHOWN = 50
+MAX_BODY = 16 * 1024
+BODY_SECONDS = 5.0
+HEADER_TIMEOUT = 10.0
+MAX_CONNECTIONS = 2_000
+STOP_GRACE = 1.0
+METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8"
+
+
+class _Asked(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of an action."""
+
+    topic: str
+    callback: str | None = None
+
+
+class AdminServer:
+    def __init__(self, config: AdminConfig, gateway: "Gateway", telemetry: Telemetry) -> None:
+        self.config = config
+        self.telemetry = telemetry
+        self._gateway = gateway
+        self.access = Access(config)
+        self.audit = AuditLog(gateway.config.data / AUDIT_NAME, config.audit_bytes)
+        self.actions = Actions(gateway.hub, self.audit)
+        self.health = GatewayHealth(gateway)
+        self.peers = Peers(config)
+        self.topics = Topics(gateway, telemetry, self.peers)
+        self.snapshots = Snapshots(gateway, telemetry, self.health, self.topics, config.snapshot_every)
+        self.viewers = Viewers(self.snapshots, config.max_viewers, config.snapshot_every)
+        # What strangers do here is not the hub's business, so its observer is not told of refusals.
+        self._doorkeeper = Doorkeeper(HEADER_TIMEOUT, MAX_CONNECTIONS, None)
+        app = web.Application(middlewares=[self._doorkeeper.note, Answers((), None).middleware])
+        self._add_routes(app)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            auto_decompress=False,
+            handler_cancellation=True,
+            logger=RequestLog(None),
+            shutdown_timeout=STOP_GRACE,
+        )
+
+    @property
+    def url(self) -> str:
+        host, port = self._runner.addresses[0][:2]
+        return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+    async def start(self) -> None:
+        listening = open_socket(self.config.host, self.config.port)
+        try:
+            await self._runner.setup()
+            await GuardedSite(self._runner, listening, self._doorkeeper).start()
+        except BaseException:
+            listening.close()
+            raise
+
+    async def stop(self) -> None:
+        await self.viewers.stop()
+        await self._runner.cleanup()
+        await self.snapshots.stop()
+        await self.topics.stop()
+        await self.health.stop()
+        await self.peers.stop()
+
+    def _add_routes(self, app: web.Application) -> None:
+        for path, (name, content_type) in FILES.items():
+            app.router.add_get(path, _File((STATIC / name).read_bytes(), content_type).serve)
+        app.router.add_get("/api/who", self._who)
+        app.router.add_get("/api/snapshot", self._snapshot)
+        app.router.add_get("/api/stream", self._stream)
+        app.router.add_get("/api/topics", self._search)
+        app.router.add_get("/api/topic", self._topic)
+        app.router.add_get("/api/ways", self._ways)
+        app.router.add_get("/api/audit", self._audit)
+        app.router.add_post("/api/actions/{action:[a-z]{1,20}}", self._act)
+        app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/readyz", self._readyz)
+
+    # The dashboard.
+
+    async def _who(self, request: web.Request) -> web.StreamResponse:
+        caller = self.access.caller(request)
+        return json_answer({"role": caller.role.name.lower()})
+
+    async def _snapshot(self, request: web.Request) -> web.StreamResponse:
+        self.access.caller(request)
+        body = await self.snapshots.latest()
+        return web.Response(body=body, content_type="application/json", headers={"Cache-Control": "no-store"})
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        self.access.caller(request)
+        return await self.viewers.serve(request)
+
+    async def _search(self, request: web.Request) -> web.StreamResponse:
+        self.access.caller(request)
+        return json_answer(await self.topics.search(request.query.get("q", "")))
+
+    async def _topic(self, request: web.Request) -> web.StreamResponse:
+        caller = self.access.caller(request)
+        return json_answer(await self.topics.detail(self._named(request), caller.role))
+
+    async def _ways(self, request: web.Request) -> web.StreamResponse:
+        """What other gateways ask: this one's part of the way of a topic's publications."""
+        self.access.caller(request)
+        ways = self.telemetry.recorder.ways(request.query.get("topic", ""))
+        name = self._gateway.config.name
+        return json_answer([PeerWay(name, way.version, way.steps) for way in ways if way.version is not None])
+
+    async def _audit(self, request: web.Request) -> web.StreamResponse:
+        self.access.caller(request, Role.OPERATOR)
+        return json_answer(self.audit.last(AUDIT_SHOWN))
+
+    async def _act(self, request: web.Request) -> web.StreamResponse:
+        caller = self.access.caller(request, Role.OPERATOR)
+        # A form of another site cannot send this type, whatever else it can do.
+        if request.content_type != "application/json":
+            raise WebError(415, "send JSON: Content-Type: application/json")
+        try:
+            asked = msgspec.json.decode(await body_of(request, MAX_BODY, BODY_SECONDS), type=_Asked)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise WebError(400, f'expected {{"topic": URL, "callback": URL}}: {error}'[:300]) from None
+        did = await self.actions.run(caller, request.match_info["action"], asked.topic, asked.callback)
+        return json_answer({"done": did})
+
+    def _named(self, request: web.Request) -> str:
+        sid, rid = request.query.get("sid"), request.query.get("rid")
+        if sid is not None and rid is not None:
+            name = self.topics.of_item(sid, rid)
+            if name is None:
+                raise WebError(404, "nobody here publishes or wants this item")
+            return name
+        try:
+            return normalised(request.query.get("topic", ""))
+        except UrlError as error:
+            raise WebError(400, f"topic {error}") from None
+
+    # For machines.
+
+    async def _metrics(self, request: web.Request) -> web.StreamResponse:
+        self.access.caller(request)
+        gauges = await self.gauges()
+        return web.Response(body=exposition(self.telemetry, gauges), headers={"Content-Type": METRICS_TYPE})
+
+    async def gauges(self) -> Gauges:
+        health = await self.health.ready()
+        node = await self.snapshots.refresh_node()
+        await self.topics.count()
+        gateway = self._gateway
+        return Gauges(
+            name=gateway.config.name,
+            checks=health.checks,
+            queues=tuple(gateway.hub.queues),
+            subscriptions=self.topics.counts[0],
+            topics=self.topics.counts[1],
+            owed=self.topics.owed,
+            dead=self.topics.dead,
+            node_up=node.trouble is None,
+            nodes=len(node.nodes) + node.left_out,
+            links=len(node.links),
+            items_published=node.publishes,
+            items_subscribed=node.subscribes,
+            filters=node.filters,
+            matches=node.matches,
+            frames=node.forwarder,
+            drops=node.drops,
+            reattachments=gateway.network.client.reattachments,
+            unreadable=gateway.network.unreadable,
+            viewers=len(self.viewers),
+            passed_over=self.viewers.passed_over,
+            actions=self.actions.done,
+            refused=self.access.refused,
+            log_dropped=gateway.log_dropped(),
+        )
+
+    async def _healthz(self, _request: web.Request) -> web.StreamResponse:
+        return _report(await self.health.alive())
+
+    async def _readyz(self, _request: web.Request) -> web.StreamResponse:
+        return _report(await self.health.ready())
+
+
+def _report(report: HealthReport) -> web.Response:
+    lines = [f"{'ok ' if check.ok else 'BAD'} {check.name}: {check.text}" for check in report.checks]
+    return web.Response(
+        status=200 if report.ok else 503, text="\n".join(lines) + "\n", headers={"Cache-Control": "no-store"}
+    )
+
+
+class _File:
+    """Serves one file, read once; no path of a request is ever a path of the disk."""
+
+    def __init__(self, body: bytes, content_type: str) -> None:
+        self._body = body
+        self._content_type = content_type
+
+    async def serve(self, _request: web.Request) -> web.StreamResponse:
+        charset = None if self._content_type.startswith("image/") else "utf-8"
+        return web.Response(body=self._body, content_type=self._content_type, charset=charset, headers=PAGE_HEADERS)

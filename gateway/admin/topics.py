@@ -1,0 +1,319 @@
+"""Topics for people: the list, the search, and everything that is known of one.
+
+Lists come from tables by index. What has to look through a table (counts, searches) is done in a thread, and no more
+often than every few seconds.
+"""
+
+import asyncio
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gateway.admin.access import Role
+from gateway.admin.peers import Peers, PeerWay
+from gateway.telemetry.plain import without_keys
+from gateway.telemetry.recorder import Way
+from gateway.telemetry.telemetry import Telemetry
+from identifiers import Identifier, ItemId, Topic, TopicError
+from psirp_stack.control.codes import Code
+from psirp_stack.node.api import NotAttachedError, PsirpError
+from storage import StorageError
+
+if TYPE_CHECKING:
+    from gateway.gateway import Gateway
+
+COUNT_EVERY = 5.0
+DETAILS_KEPT = 64
+DETAIL_SECONDS = 1.0
+NETWORK_DEADLINE = 3.0
+MAX_SUBSCRIBERS_SHOWN = 100
+MAX_FOUND = 50
+MAX_DEAD_SHOWN = 20
+_HEX = re.compile(r"^(?:::)?([0-9a-fA-F]{6,64})$")
+
+
+class TopicRow(msgspec.Struct, frozen=True):
+    topic: str
+    subscribers: int
+    sid: str | None
+    rid: str | None
+    state: str
+    publisher: str | None = None
+    """The node that serves it here."""
+    last: float | None = None
+    delivered: int = 0
+    failed: int = 0
+
+
+class SubscriberRow(msgspec.Struct, frozen=True):
+    number: int
+    callback: str
+    dialect: str
+    signed: bool
+    lease_until: float
+    paused: bool
+    owed: int
+    next_try: float | None
+    tries: int
+    failure: str | None
+    failed_at: float | None
+
+
+class DeadRow(msgspec.Struct, frozen=True):
+    number: int
+    callback: str
+    publication: int
+    reason: str
+    at: float
+
+
+class Source(msgspec.Struct, frozen=True):
+    self_url: str
+    fetched_at: float | None
+    outcome: str | None
+    poll_at: float | None
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """What the rendezvous knows of the item."""
+
+    matched: bool
+    code: str
+    reason: str
+    publishers: tuple[str, ...]
+    subscribers: tuple[str, ...]
+    refusals: tuple[str, ...] = ()
+    unserved: dict[str, str] = {}
+
+
+class Detail(msgspec.Struct, frozen=True):
+    row: TopicRow
+    source: Source | None
+    subscribers: list[SubscriberRow]
+    more_subscribers: int
+    dead: list[DeadRow]
+    why: Reason
+    paths: msgspec.Raw
+    ways: list[Way]
+    elsewhere: list[PeerWay]
+
+
+class Topics:
+    def __init__(
+        self,
+        gateway: "Gateway",
+        telemetry: Telemetry,
+        peers: Peers,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._gateway = gateway
+        self._telemetry = telemetry
+        self._peers = peers
+        self._clock = clock
+        self._details: OrderedDict[str, tuple[float, asyncio.Task[Detail]]] = OrderedDict()
+        self._searching = asyncio.Semaphore(1)
+        self._counter: asyncio.Task[None] | None = None
+        self._counted_at = 0.0
+        self.counts = (0, 0)
+        """Subscriptions and topics that have some."""
+        self.owed = 0
+        self.dead = 0
+
+    # The list.
+
+    def recent(self, limit: int) -> list[TopicRow]:
+        """Topics in which something happened last, and then others."""
+        self._count_soon()
+        names: dict[str, None] = dict.fromkeys(self._telemetry.recorder.recent(limit))
+        if len(names) < limit:
+            for change in self._gateway.hub.subscriptions.topics("", limit):
+                names.setdefault(change.topic)
+        canary = self._gateway.hub.canary
+        return [self.row(name) for name in names if canary is None or name != canary.topic][:limit]
+
+    def row(self, topic: str) -> TopicRow:
+        gateway = self._gateway
+        ways = self._telemetry.recorder.ways(topic)
+        subscribers = gateway.hub.subscriptions.count(topic)
+        last = ways[0].began if ways else None
+        delivered, failed = sum(way.delivered for way in ways), sum(way.failed for way in ways)
+        item = self._item(topic)
+        if item is None:
+            return TopicRow(topic, subscribers, None, None, "has no ids", None, last, delivered, failed)
+        publisher: str | None = None
+        if gateway.control.follows(item):
+            serving = gateway.network.client.serving(item.sid, item.rid)
+            publisher = None if serving is None else serving.publisher
+            state = "from the network" if publisher else "waits for a publisher"
+        else:
+            state = "published here" if gateway.store.is_export(item) else "only here"
+        if gateway.store.is_export(item) and publisher is not None:
+            state = "published here"
+        sid, rid = str(item.sid), str(item.rid)
+        return TopicRow(topic, subscribers, sid, rid, state, publisher, last, delivered, failed)
+
+    # The search.
+
+    async def search(self, text: str) -> list[TopicRow]:
+        """By a part of the address, or by a part of an id or of a version."""
+        text = text.strip()[:500]
+        if not text:
+            return self.recent(MAX_FOUND)
+        way = self._telemetry.recorder.of_version(text)
+        if way is not None:
+            return [self.row(way.topic)]
+        found = _HEX.match(text.rpartition("/")[2] if "://" not in text else text)
+        async with self._searching:
+            names = await asyncio.to_thread(self._named, text) if found is None else []
+            if found is not None:
+                names = await asyncio.to_thread(self._with_id, found[1].upper())
+        return [self.row(name) for name in dict.fromkeys(names)][:MAX_FOUND]
+
+    def _named(self, text: str) -> list[str]:
+        like = "%" + text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
+        rows = self._gateway.hub.database.read(
+            "SELECT topic FROM (SELECT topic FROM subscriber_counts UNION SELECT url FROM topics) "
+            "WHERE topic LIKE ? ESCAPE '\\' LIMIT ?",
+            (like, MAX_FOUND),
+        )
+        return [str(row[0]) for row in rows]
+
+    def _with_id(self, digits: str) -> list[str]:
+        rows = self._gateway.store.database.read(
+            "SELECT what FROM (SELECT item, what FROM control_subscriptions UNION SELECT item, what FROM exports) "
+            "WHERE instr(hex(item), ?) LIMIT ?",
+            (digits, MAX_FOUND),
+        )
+        return [str(row[0]) for row in rows]
+
+    # One topic.
+
+    async def detail(self, topic: str, role: Role) -> Detail:
+        """Everything about a topic; shared by those who ask in the same second."""
+        key = f"{role.name} {topic}"
+        kept = self._details.get(key)
+        now = time.monotonic()
+        if kept is None or (kept[1].done() and now - kept[0] > DETAIL_SECONDS):
+            kept = self._details[key] = (now, asyncio.create_task(self._detail(topic, role)))
+            self._details.move_to_end(key)
+            while len(self._details) > DETAILS_KEPT:
+                self._details.popitem(last=False)
+        return await asyncio.shield(kept[1])
+
+    async def _detail(self, topic: str, role: Role) -> Detail:
+        ways = self._telemetry.recorder.ways(topic)
+        item = self._item(topic)
+        (why, paths), elsewhere = await asyncio.gather(self._network(item), self._peers.ways(topic))
+        hub = self._gateway.hub
+        rows = hub.database.read("SELECT self_url, fetched_at, outcome, poll_at FROM topics WHERE url = ?", (topic,))
+        row = self.row(topic)
+        dead = hub.delivery.dead_letters(0, MAX_DEAD_SHOWN, topic)
+        return Detail(
+            row,
+            Source(*rows[0]) if rows else None,
+            self._subscribers(topic, role),
+            max(0, row.subscribers - MAX_SUBSCRIBERS_SHOWN),
+            [
+                DeadRow(one.id, without_keys(one.callback), one.publication, one.reason, one.died_at)
+                for one in reversed(dead)
+            ],
+            why,
+            paths,
+            ways,
+            elsewhere,
+        )
+
+    def _subscribers(self, topic: str, role: Role) -> list[SubscriberRow]:
+        hub, now = self._gateway.hub, self._clock()
+        rows = []
+        for one in hub.subscriptions.page(topic, 0, MAX_SUBSCRIBERS_SHOWN, now):
+            owed = hub.delivery.owed(one.id)
+            failed_at, failure = self._telemetry.last_failure.get(one.id, (None, None))
+            if owed and failure is None:
+                failure = owed[0].reason
+            rows.append(
+                SubscriberRow(
+                    one.id,
+                    one.callback if role is Role.OPERATOR else without_keys(one.callback),
+                    one.dialect.value,
+                    one.secret is not None,
+                    one.lease_until,
+                    hub.delivery.is_paused(one.id),
+                    len(owed),
+                    owed[0].next_try_at if owed else None,
+                    owed[0].attempts if owed else 0,
+                    failure,
+                    failed_at,
+                )
+            )
+        return rows
+
+    async def _network(self, item: ItemId | None) -> tuple[Reason, msgspec.Raw]:
+        nothing = msgspec.Raw(b'{"filters": []}')
+        if item is None:
+            return Reason(False, "no ids", "the topic has no ids, so it cannot cross", (), ()), nothing
+        client = self._gateway.network.client
+        try:
+            async with asyncio.timeout(NETWORK_DEADLINE):
+                why = await client.explain(item.sid, item.rid)
+                paths = await client.paths(item.sid, item.rid, why)
+        except TimeoutError:
+            words = f"no answer within {NETWORK_DEADLINE:g} seconds"
+            return Reason(False, "unreachable", words, (), ()), nothing
+        except (PsirpError, NotAttachedError) as error:
+            return Reason(False, "unreachable", str(error), (), ()), nothing
+        unserved = {name: Code(number).name.lower() for name, number in why.unserved}
+        matched = why.code == Code.SUCCESS
+        code = Code(why.code).name.lower()
+        reason = Reason(matched, code, why.reason, why.publishers, why.subscribers, why.refusals, unserved)
+        return reason, msgspec.Raw(paths.encode())
+
+    def _item(self, topic: str) -> ItemId | None:
+        try:
+            return self._gateway.config.naming.of_topic(Topic.parse(topic))
+        except TopicError:
+            return None
+
+    def of_item(self, sid: str, rid: str) -> str | None:
+        """The name of an item that is subscribed to or published here."""
+        try:
+            item = ItemId(Identifier.parse(sid), Identifier.parse(rid))
+        except ValueError:
+            return None
+        live = self._gateway.store.live(item, self._clock())
+        if live:
+            return live[0].what
+        rows = self._gateway.store.database.read("SELECT what FROM exports WHERE item = ?", (bytes(item),))
+        return str(rows[0][0]) if rows else None
+
+    # Counting.
+
+    def _count_soon(self) -> None:
+        now = time.monotonic()
+        if now - self._counted_at >= COUNT_EVERY and (self._counter is None or self._counter.done()):
+            self._counted_at = now
+            self._counter = asyncio.create_task(self.count())
+
+    async def count(self) -> None:
+        try:
+            self.counts, self.owed, self.dead = await asyncio.to_thread(self._count)
+        except StorageError:
+            self._counted_at = 0.0
+
+    def _count(self) -> tuple[tuple[int, int], int, int]:
+        read = self._gateway.hub.database.read
+        subscriptions, topics = read("SELECT coalesce(sum(live), 0), count(*) FROM subscriber_counts")[0]
+        owed, dead = read("SELECT count(*) FROM retries")[0][0], read("SELECT count(*) FROM dead_letters")[0][0]
+        return (int(subscriptions), int(topics)), int(owed), int(dead)
+
+    async def stop(self) -> None:
+        tasks: list[asyncio.Task[None] | asyncio.Task[Detail]] = [task for _, task in self._details.values()]
+        if self._counter is not None:
+            tasks.append(self._counter)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,228 @@
+"""The one listener behind metrics, dashboard and traces: counts what happened, and keeps the last of it.
+
+`observe` runs on the data path, so a delivery costs a few dictionary lookups and nothing is written anywhere. It never
+raises: a fault of its own is counted.
+"""
+
+import time
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gateway.events import (
+    CrossingArrived,
+    CrossingDelivered,
+    CrossingPublished,
+    DeliveryRefused,
+    PublishFailed,
+)
+from gateway.telemetry.plain import Plain, plain
+from gateway.telemetry.recorder import FlightRecorder, Way
+from gateway.telemetry.series import Latency, Rate
+from push_hub.delivery.events import (
+    Delivered,
+    DeliveryFailed,
+    FanoutFinished,
+    OutcomesSaved,
+    PublicationAccepted,
+    PublicationRefused,
+    StoreFailed,
+)
+from push_hub.events import (
+    IntentConfirmed,
+    IntentFailed,
+    IntentRetried,
+    LimitReached,
+    PingAccepted,
+    RequestBroke,
+    RequestRefused,
+)
+from push_hub.intake.events import DocumentRefused, FetchFailed, PingsStored, TopicFetched
+
+EVENTS_KEPT = 300
+PUBLICATIONS_KEPT = 20_000
+"""Publications whose time of acceptance is remembered, so that the delay of their deliveries is known."""
+PINGS_KEPT = 10_000
+FAILURES_KEPT = 2_000
+QUIET = frozenset({Delivered, OutcomesSaved, PingsStored})
+"""Events that are counted and not listed: there are too many, or others say the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    number: int
+    at: float
+    event: object
+
+    def plain(self) -> Plain:
+        known: Plain = {"number": self.number, "at": self.at, "event": type(self.event).__name__}
+        return known | plain(self.event)
+
+
+class Telemetry:
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self.recorder = FlightRecorder()
+        self.events: deque[Happened] = deque(maxlen=EVENTS_KEPT)
+        self.counted: Counter[str] = Counter()
+        """Events by name."""
+        self.limits: Counter[str] = Counter()
+        self.refused_requests: Counter[int] = Counter()
+        self.fetches: Counter[str] = Counter()
+        self.given_up = 0
+        self.from_network = 0
+        self.faults = 0
+        """Events that could not be taken in."""
+        self.delivered, self.failed, self.accepted = Rate(), Rate(), Rate()
+        self.published, self.arrived = Rate(), Rate()
+        self.intake, self.delivery = Latency(), Latency()
+        self.export, self.crossing = Latency(), Latency()
+        self.last_failure: OrderedDict[int, tuple[float, str]] = OrderedDict()
+        """Why a subscription's last delivery failed, by its number."""
+        self.when_finished: Callable[[Way], None] | None = None
+        self._accepted_at: OrderedDict[int, float] = OrderedDict()
+        self._pinged_at: OrderedDict[str, float] = OrderedDict()
+        self._number = 0
+        self._takers: dict[type, Callable[..., None]] = {
+            Delivered: self._delivered,
+            DeliveryFailed: self._failed,
+            PublicationAccepted: self._accepted,
+            FanoutFinished: self._finished,
+            PingAccepted: self._pinged,
+            TopicFetched: self._fetched,
+            FetchFailed: self._fetch_failed,
+            DocumentRefused: self._fetch_failed,
+            CrossingPublished: self._crossed,
+            CrossingArrived: self._arrived,
+            CrossingDelivered: self._handed_over,
+            DeliveryRefused: lambda event: self.recorder.refused(event.name, event.reason, self._clock()),
+            PublishFailed: lambda event: self.recorder.refused(event.name, event.reason, self._clock()),
+            LimitReached: lambda event: self.limits.update((event.name,)),
+            RequestRefused: lambda event: self.refused_requests.update((event.status,)),
+        }
+
+    def observe(self, event: object) -> None:
+        kind = type(event)
+        try:
+            self.counted[kind.__name__] += 1
+            taker = self._takers.get(kind)
+            if taker is not None:
+                taker(event)
+            if kind not in QUIET:
+                self._number += 1
+                self.events.append(Happened(self._number, self._clock(), event))
+        except Exception:
+            self.faults += 1
+
+    def count(self, *kinds: type) -> int:
+        return sum(self.counted[kind.__name__] for kind in kinds)
+
+    @property
+    def verifications(self) -> dict[str, int]:
+        return {
+            "confirmed": self.count(IntentConfirmed),
+            "retried": self.count(IntentRetried),
+            "failed": self.count(IntentFailed),
+        }
+
+    @property
+    def store_failures(self) -> int:
+        return self.count(StoreFailed)  # the control function's event has the same name
+
+    @property
+    def refused_publications(self) -> int:
+        return self.count(PublicationRefused)
+
+    @property
+    def request_faults(self) -> int:
+        return self.count(RequestBroke)
+
+    # The hub.
+
+    def _pinged(self, event: PingAccepted) -> None:
+        now = self._clock()
+        self._pinged_at.setdefault(event.topic, now)
+        if len(self._pinged_at) > PINGS_KEPT:
+            self._pinged_at.popitem(last=False)
+        self.recorder.pinged(event, now)
+
+    def _fetched(self, event: TopicFetched) -> None:
+        self.fetches["changed" if event.changed else "unchanged"] += 1
+        if not event.changed:
+            self._pinged_at.pop(event.topic, None)
+        self.recorder.fetched(event, self._clock())
+
+    def _fetch_failed(self, event: FetchFailed | DocumentRefused) -> None:
+        # A document that is refused is told of twice: as such, and as a fetch that came to nothing.
+        self.fetches["refused" if isinstance(event, DocumentRefused) else "failed"] += 1
+        if isinstance(event, FetchFailed):
+            self._pinged_at.pop(event.topic, None)
+        self.recorder.fetch_failed(event, self._clock())
+
+    def _accepted(self, event: PublicationAccepted) -> None:
+        self.accepted.add(event.at)
+        self._accepted_at[event.publication] = event.at
+        if len(self._accepted_at) > PUBLICATIONS_KEPT:
+            self._accepted_at.popitem(last=False)
+        pinged = self._pinged_at.pop(event.topic, None)
+        if pinged is not None:
+            self.intake.add(event.at - pinged, event.at)
+        if self.recorder.accepted(event).from_network:
+            self.from_network += 1
+
+    def _delivered(self, event: Delivered) -> None:
+        now = event.at
+        self.delivered.add(now)
+        accepted = self._accepted_at.get(event.publication)
+        if accepted is not None:
+            self.delivery.add(now - accepted, now)
+        self.recorder.delivered(event)
+        if self.last_failure and event.subscription.id in self.last_failure:
+            del self.last_failure[event.subscription.id]
+
+    def _failed(self, event: DeliveryFailed) -> None:
+        self.failed.add(event.at)
+        self.given_up += event.given_up
+        self.last_failure[event.subscription.id] = (event.at, event.reason)
+        self.last_failure.move_to_end(event.subscription.id)
+        if len(self.last_failure) > FAILURES_KEPT:
+            self.last_failure.popitem(last=False)
+        self.recorder.delivery_failed(event)
+
+    def _finished(self, event: FanoutFinished) -> None:
+        way = self.recorder.finished(event)
+        if way is not None and self.when_finished is not None:
+            self.when_finished(way)
+
+    # The network.
+
+    def _crossed(self, event: CrossingPublished) -> None:
+        now = self._clock()
+        self.published.add(now)
+        way = self.recorder.published(event.name, str(event.version), event.size, now)
+        if way is not None and way.publication is not None and way.publication in self._accepted_at:
+            self.export.add(now - self._accepted_at[way.publication], now)
+
+    def _arrived(self, event: CrossingArrived) -> None:
+        now, published_at = self._clock(), event.published_ms / 1000
+        self.arrived.add(now)
+        self.crossing.add(now - published_at, now)
+        self.recorder.arrived(event.name, str(event.version), published_at, event.size, now)
+
+    def _handed_over(self, event: CrossingDelivered) -> None:
+        if event.version is not None:
+            self.recorder.handed_over(str(event.version), event.adapter, self._clock())
+
+
+def both(
+    first: Callable[[object], None] | None, second: Callable[[object], None] | None
+) -> Callable[[object], None] | None:
+    """Two observers as one; nobody is told more than there is to tell."""
+    if first is None or second is None:
+        return first or second
+
+    def tell(event: object) -> None:
+        first(event)
+        second(event)
+
+    return tell

@@ -1,0 +1,124 @@
+"""Metrics and health tell the truth, and the documentation names all of them."""
+
+import re
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.telemetry.metrics import names
+from tests.gateway.admin_world import AdminWorld, admin_world
+from tests.gateway.test_crossing import until
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
+NAME = re.compile(r"`((?:psph|process)_[a-z_]+)`")
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[AdminWorld]:
+    async with admin_world(tmp_path) as world:
+        yield world
+
+
+async def samples(world: AdminWorld) -> dict[tuple[str, str], float]:
+    """Values by name and label values."""
+    found = {}
+    for family in text_string_to_metric_families(await world.get("/metrics")):
+        for sample in family.samples:
+            found[sample.name, " ".join(sample.labels.values())] = sample.value
+    return found
+
+
+async def test_the_document_lists_exactly_the_exported_names(world: AdminWorld) -> None:
+    documented = set(NAME.findall(DOCUMENT.read_text()))
+    assert documented == names(world.admin.telemetry, await world.admin.gauges())
+
+
+async def test_numbers_of_both_domains_follow_what_happens(world: AdminWorld) -> None:
+    await world.subscribe()
+    for _ in range(3):
+        await world.publish()
+    await until(lambda: world.admin.telemetry.delivered.total == 3)
+    seen = await samples(world)
+    assert seen["psph_hub_publications_total", "network"] == 3
+    assert seen["psph_hub_publications_total", "here"] == 0
+    assert seen["psph_hub_deliveries_total", "delivered"] == 3
+    assert seen["psph_hub_delivery_seconds_count", ""] == 3
+    assert seen["psph_psirp_arrived_total", ""] == 3
+    assert seen["psph_psirp_crossing_seconds_count", ""] == 3
+    assert seen["psph_hub_subscriptions", ""] == 1
+    assert seen["psph_hub_verifications_total", "confirmed"] == 1
+    assert seen["psph_psirp_nodes", ""] == 3
+    assert seen["psph_psirp_links", ""] == 2
+    assert seen["psph_psirp_items", "subscribed"] == 1
+    assert seen["psph_psirp_node_up", ""] == 1
+    assert seen["psph_health", "rendezvous"] == 1
+    assert seen["psph_telemetry_faults_total", ""] == 0
+    there = world.b.telemetry
+    assert there is not None
+    assert there.published.total == 3
+    assert there.export.histogram.count == 3
+    assert there.intake.histogram.count == 3
+
+
+async def test_ready_means_that_everything_is_there(world: AdminWorld) -> None:
+    text = await world.get("/readyz")
+    assert all(line.startswith("ok") for line in text.splitlines())
+    assert await world.get("/healthz") == "ok  store: writable\nok  gateway store: writable\n"
+
+
+async def fresh(world: AdminWorld, path: str) -> tuple[int, str]:
+    """Ask without the report that is shared for a second."""
+    world.admin.health._at = None
+    async with world.http.get(world.admin.url.rstrip("/") + path) as answer:
+        return answer.status, await answer.text()
+
+
+async def test_a_rendezvous_that_is_gone_is_not_ready_and_still_alive(
+    world: AdminWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.admin.health.RENDEZVOUS_DEADLINE", 0.5)
+    await world.network.nodes["n1"].close()
+    status, text = await fresh(world, "/readyz")
+    assert status == 503
+    assert "BAD rendezvous" in text
+    assert (await fresh(world, "/healthz"))[0] == 200
+
+
+async def test_a_node_that_is_gone_is_not_ready(world: AdminWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.admin.health.RENDEZVOUS_DEADLINE", 0.5)
+    monkeypatch.setattr("gateway.admin.snapshot.NODE_DEADLINE", 0.5)
+    await world.network.nodes["n2"].close()
+    assert (await fresh(world, "/readyz"))[0] == 503
+    assert (await samples(world))["psph_psirp_node_up", ""] == 0
+    assert "node" in (await world.get("/api/snapshot"))["network"]["trouble"]
+
+
+@pytest.mark.parametrize(("store", "check"), [("hub/hub.sqlite", "store"), ("gateway.sqlite", "gateway store")])
+async def test_a_store_that_takes_no_write_is_not_alive(
+    world: AdminWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str, check: str
+) -> None:
+    monkeypatch.setattr("gateway.admin.health.STORE_DEADLINE", 0.3)
+    # Somebody else holds the write lock, as a backup that hangs would.
+    blocker = sqlite3.connect(tmp_path / "a" / store, isolation_level=None)
+    try:
+        blocker.execute("BEGIN IMMEDIATE")
+        world.a.hub._running.health._store = None
+        object.__setattr__(world.a.hub._running.health._config, "store_deadline", 0.3)
+        for path in ("/healthz", "/readyz"):
+            status, text = await fresh(world, path)
+            assert status == 503
+            assert f"BAD {check}:" in text
+        blocker.execute("ROLLBACK")
+    finally:
+        blocker.close()
+
+
+async def test_a_full_queue_is_not_ready_and_still_alive(world: AdminWorld) -> None:
+    object.__setattr__(world.a.hub._config.intake, "max_waiting_topics", 0)
+    status, text = await fresh(world, "/readyz")
+    assert status == 503
+    assert "BAD queues: full: topics to fetch" in text
+    assert (await fresh(world, "/healthz"))[0] == 200
