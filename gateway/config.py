@@ -16,6 +16,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
+from gateway.access import Access
+from gateway.access.config import AccessConfigError, AccessSection, access_of
 from gateway.control import ControlConfig
 from gateway.gateway import GatewayConfig
 from identifiers import HashName, Naming, NoZoneError, Scheme, TopicError, split_user, zone_of
@@ -31,6 +33,7 @@ from push_hub.protocol.leases import LeasePolicy
 from push_hub.protocol.urls import UrlError, normalised
 from push_hub.server import ServerConfig
 from push_hub.sse import StreamConfig
+from push_hub.tls import TlsError, TlsFiles, TlsPort
 from push_hub.verifier import VerifierConfig
 
 PREFIX = "PSPH_"
@@ -68,6 +71,14 @@ class CanarySection(Struct, frozen=True, forbid_unknown_fields=True):
     deadline: Seconds = 30.0
 
 
+class TlsSection(Struct, frozen=True, forbid_unknown_fields=True):
+    """Certificate and key of a port, as PEM files; looked at again when they change."""
+
+    certificate: Annotated[str, Meta(min_length=1)]
+    key: Annotated[str, Meta(min_length=1)]
+    look_every: Seconds = 10.0
+
+
 class HubSection(Struct, frozen=True, forbid_unknown_fields=True):
     """The HTTP side."""
 
@@ -84,6 +95,7 @@ class HubSection(Struct, frozen=True, forbid_unknown_fields=True):
     operator_token_file: str | None = None
     stop_grace: Seconds = 5.0
     canary: CanarySection = CanarySection()
+    tls: TlsSection | None = None
 
 
 class NamingSection(Struct, frozen=True, forbid_unknown_fields=True):
@@ -133,6 +145,7 @@ class GatewayFile(Struct, frozen=True, forbid_unknown_fields=True):
     node: dict[str, object] | None = None
     """Read by `psirp_stack.node.config`: the same keys as in the file of `psph node`."""
     limits: LimitsSection = LimitsSection()
+    access: AccessSection = AccessSection()
 
 
 def load(path: Path, environment: Mapping[str, str] | None = None) -> GatewayConfig:
@@ -199,7 +212,24 @@ class _Builder:
             name=file.gateway.name,
             domain=self._domain(),
             zones=self._zones(),
+            access=self._access(),
         )
+
+    def _access(self) -> Access:
+        try:
+            return access_of(self._file.access)
+        except AccessConfigError as error:
+            raise _KeyWrongError(error.key, error.what) from None
+
+    def _tls(self, key: str, section: TlsSection | None) -> TlsFiles | None:
+        if section is None:
+            return None
+        files = TlsFiles(self._folder / section.certificate, self._folder / section.key, section.look_every)
+        try:
+            TlsPort(files)
+        except TlsError as error:
+            raise _KeyWrongError(key, str(error)) from None
+        return files
 
     def _domain(self) -> str | None:
         domain = self._file.gateway.domain
@@ -275,6 +305,7 @@ class _Builder:
             diagnostics=DiagnosticsConfig(operator_token=operator[0] if operator else None),
             canary=CanaryConfig(hub.canary.enabled, hub.canary.interval, hub.canary.deadline),
             stop_grace=hub.stop_grace,
+            tls=self._tls("hub.tls", hub.tls),
         )
 
     def _node(self, data: Path) -> NodeFile | None:

@@ -34,6 +34,11 @@ enabled = true
 interval = 60.0
 deadline = 30.0
 
+# [hub.tls]                         # speak https only; the files are looked at again when they change
+# certificate = "certificate.pem"   # with its chain
+# key = "key.pem"                   # mode 0600
+# look_every = 10.0                 # seconds
+
 [naming]                            # both sides of a crossing must agree
 scheme = "fqdn-path"                # or "zone"
 hash = "sha1"                       # or "sha256"
@@ -97,4 +102,19 @@ streams = 2000
 kept_publications = 100000
 kept_bytes = 1073741824
 kept_age = 604800.0
+
+[access]                            # who may publish and subscribe: the first rule that matches decides
+default = "allow"                   # when none does; or "deny"
+
+# [[access.rules]]                  # all that a rule states must hold; what it leaves out always does
+# effect = "deny"                   # or "allow"
+# acts = ["publish", "subscribe"]
+# zones = ["example.com"]           # domains with all below them
+# topics = ["example.com/private/"] # one that ends in a slash stands for all below it
+# callbacks = ["https://reader.example/"]       # of who subscribes
+# clients = ["10.0.0.0/8"]          # addresses of who pings
+# token = true                      # who pings has a publisher's token
+# origin = "network"                # the publication comes from the PSIRP network; or "web"
+# signers = ["<hash of a key>"]     # and is signed with one of these keys (`psph keys show`)
+# reason = "not here"               # what is answered
 """

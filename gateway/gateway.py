@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gateway.access import Access, AccessGuard
 from gateway.adapters.chat import ChatAdapter
 from gateway.adapters.chat_store import MIGRATIONS as CHAT_TABLES
 from gateway.adapters.chat_store import ChatStore
@@ -27,6 +28,7 @@ from psirp_stack.node.api import Client
 from psirp_stack.node.config import NodeFile
 from psirp_stack.node.shell import RunningNode
 from push_hub.hub import Hub, HubConfig
+from push_hub.policy import AllOf
 from storage import Database
 
 DATABASE_NAME = "gateway.sqlite"
@@ -52,6 +54,8 @@ class GatewayConfig:
     bootstrapping: BootstrappingConfig = field(default_factory=BootstrappingConfig)
     web: WebConfig | None = None
     """The port for people and scripts: chat page and REST facade. None: there is none."""
+    access: Access = field(default_factory=Access)
+    """Who may publish and subscribe."""
 
 
 class Gateway:
@@ -64,7 +68,9 @@ class Gateway:
     ) -> None:
         self.config = config
         self.bootstrapping = Bootstrapping(config.bootstrapping, config.naming, clock, observer)
-        self.hub = Hub(config.hub, validator=self.bootstrapping, observer=observer, clock=clock)
+        self.access = AccessGuard(config.access, observer)
+        validator = AllOf([self.access, self.bootstrapping])
+        self.hub = Hub(config.hub, validator=validator, publishers=self.access, observer=observer, clock=clock)
         self.hub.add_listener(self.bootstrapping)
         self._observer = observer
         self._clock = clock
@@ -104,8 +110,8 @@ class Gateway:
         client = await Client.attach(self.socket, application=config.name)
         database = Database.open(config.data / DATABASE_NAME, [*MIGRATIONS, *BOOTSTRAPPING_TABLES, *CHAT_TABLES])
         store = ControlStore(database)
-        network = PsirpNetwork(client, self.socket)
-        control = Control(store, network, self._clock, config.control, self._observer)
+        network = PsirpNetwork(client, self.socket, self.access.admits)
+        control = Control(store, network, self._clock, config.control, self._observer, self.access.other_refusal)
         push = PushAdapter(self.hub, config.naming, control, store, self._observer)
         control.add(push)
         web = None if config.web is None else self._web_server(config.web, control, store)

@@ -1,15 +1,16 @@
 """`psph gateway`: run a gateway."""
 
 import argparse
-import asyncio
-import signal
+import sys
+from functools import partial
 from pathlib import Path
 
 import uvloop
 
 from gateway.cli.errors import CommandError
 from gateway.config import ConfigError, load
-from gateway.gateway import Gateway, GatewayConfig
+from gateway.gateway import Gateway
+from gateway.operations.lifetime import serve
 from psirp_stack.authentication.keys import KeyFileError
 from psirp_stack.graph import GraphError
 from psirp_stack.node.api import NotAttachedError
@@ -30,7 +31,7 @@ It is killed without harm: what a publisher or subscriber was told is on disk, a
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Run a gateway: a WebSub hub whose publications cross a PSIRP network to the gateways of other domains, and\n"
-        "whose subscribers get what is published there. SIGTERM stops it gracefully."
+        "whose subscribers get what is published there. SIGTERM stops it gracefully, SIGHUP reloads what can be."
     )
     parser.epilog = EXAMPLES
     parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="the gateway's configuration")
@@ -38,7 +39,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     try:
-        uvloop.run(_serve(load(args.config)))
+        config = load(args.config)
+        uvloop.run(serve(args.config, config, Gateway(config), partial(print, flush=True), _warn))
     except (
         ConfigError,
         NodeConfigError,
@@ -52,17 +54,5 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-async def _serve(config: GatewayConfig) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    gateway = Gateway(config)
-    try:
-        await gateway.start()
-        where = "" if gateway.hub.url == gateway.hub.local_url else f", listening on {gateway.hub.local_url}"
-        print(f"hub at {gateway.hub.url}{where}", flush=True)
-        print(f"gateway {config.name} is up, its node at {gateway.socket}", flush=True)
-        await stop.wait()
-    finally:
-        await gateway.stop()
+def _warn(line: str) -> None:
+    print(f"psph gateway: {line}", file=sys.stderr, flush=True)
