@@ -235,12 +235,12 @@ class HubServer:
         body = await self._body(request, self._config.max_body)
         asked = parse_request(request.headers.get(hdrs.CONTENT_TYPE, ""), body, self._config.rules)
         if isinstance(asked, PublishRequest):
-            return await self._take_ping(request, asked)
+            for topic in asked.topics:
+                self._check_publisher(request, topic, token=False)
+            return await self._take_ping(asked)
         return await self._take_subscription(asked)
 
-    async def _take_ping(self, request: web.Request, asked: PublishRequest) -> web.StreamResponse:
-        for topic in asked.topics:
-            self._check_publisher(request, topic, token=False)
+    async def _take_ping(self, asked: PublishRequest) -> web.StreamResponse:
         for topic in asked.topics:
             self.gate.topic(topic)
         await self._pings.ping(asked.topics)

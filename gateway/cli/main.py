@@ -33,6 +33,7 @@ COMMANDS: dict[str, str] = {
     "dissect": "show the PSIRP frames of a capture file",
     "doctor": "look for what keeps a gateway from working, and say how to fix it",
     "explain": "say why an item does not arrive",
+    "feed": "serve a feed that writes an entry now and then, to try things out",
     "fuzz": "feed mutated frames to the parsers, or hostile requests to a hub",
     "gateway": "run a gateway: a hub joined to a PSIRP network",
     "hub": "run the WebSub hub alone",
