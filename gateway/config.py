@@ -16,6 +16,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
+from gateway.access import Access
+from gateway.access.config import AccessConfigError, AccessSection, access_of
 from gateway.admin.config import AdminConfig, AdminSection, from_section
 from gateway.bootstrapping.config import BootstrappingConfig
 from gateway.bootstrapping.settings import BootstrappingSection, bootstrapping_config
@@ -40,6 +42,7 @@ from push_hub.protocol.leases import LeasePolicy
 from push_hub.protocol.urls import UrlError, normalised
 from push_hub.server import ServerConfig
 from push_hub.sse import StreamConfig
+from push_hub.tls import TlsError, TlsFiles, TlsPort
 from push_hub.verifier import VerifierConfig
 
 PREFIX = "PSPH_"
@@ -77,6 +80,14 @@ class CanarySection(Struct, frozen=True, forbid_unknown_fields=True):
     deadline: Seconds = 30.0
 
 
+class TlsSection(Struct, frozen=True, forbid_unknown_fields=True):
+    """Certificate and key of a port, as PEM files; looked at again when they change."""
+
+    certificate: Annotated[str, Meta(min_length=1)]
+    key: Annotated[str, Meta(min_length=1)]
+    look_every: Seconds = 10.0
+
+
 class HubSection(Struct, frozen=True, forbid_unknown_fields=True):
     """The HTTP side."""
 
@@ -94,6 +105,7 @@ class HubSection(Struct, frozen=True, forbid_unknown_fields=True):
     stop_grace: Seconds = 5.0
     hosts: dict[str, str] = {}
     canary: CanarySection = CanarySection()
+    tls: TlsSection | None = None
 
 
 class NamingSection(Struct, frozen=True, forbid_unknown_fields=True):
@@ -149,6 +161,7 @@ class GatewayFile(Struct, frozen=True, forbid_unknown_fields=True):
     bootstrapping: BootstrappingSection = BootstrappingSection()
     traces: TracesSection = TracesSection()
     admin: AdminSection = AdminSection()
+    access: AccessSection = AccessSection()
 
 
 def load(path: Path, environment: Mapping[str, str] | None = None) -> GatewayConfig:
@@ -220,6 +233,7 @@ class _Builder:
             bootstrapping=self._bootstrapping(),
             traces=traces_config(file.traces, self._folder),
             admin=self._admin(),
+            access=self._access(),
         )
 
     def _discovery(self) -> DiscoveryConfig:
@@ -252,6 +266,22 @@ class _Builder:
             return from_section(section, _address, self._secrets)
         except ValueError as error:
             raise _KeyWrongError("admin.listen", str(error)) from None
+
+    def _access(self) -> Access:
+        try:
+            return access_of(self._file.access)
+        except AccessConfigError as error:
+            raise _KeyWrongError(error.key, error.what) from None
+
+    def _tls(self, key: str, section: TlsSection | None) -> TlsFiles | None:
+        if section is None:
+            return None
+        files = TlsFiles(self._folder / section.certificate, self._folder / section.key, section.look_every)
+        try:
+            TlsPort(files)
+        except TlsError as error:
+            raise _KeyWrongError(key, str(error)) from None
+        return files
 
     def _domain(self) -> str | None:
         domain = self._file.gateway.domain
@@ -328,6 +358,7 @@ class _Builder:
             diagnostics=DiagnosticsConfig(operator_token=operator[0] if operator else None),
             canary=CanaryConfig(hub.canary.enabled, hub.canary.interval, hub.canary.deadline),
             stop_grace=hub.stop_grace,
+            tls=self._tls("hub.tls", hub.tls),
         )
 
     def _node(self, data: Path) -> NodeFile | None:

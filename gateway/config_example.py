@@ -35,6 +35,11 @@ enabled = true
 interval = 60.0
 deadline = 30.0
 
+# [hub.tls]                         # speak https only; the files are looked at again when they change
+# certificate = "certificate.pem"   # with its chain
+# key = "key.pem"                   # mode 0600
+# look_every = 10.0                 # seconds
+
 [naming]                            # both sides of a crossing must agree
 scheme = "fqdn-path"                # or "zone"
 hash = "sha1"                       # or "sha256"
@@ -182,4 +187,18 @@ rate = 1.0                          # the share of publications that is traced
 format = "auto"                     # or "parquet", "jsonl"
 max_bytes = 1073741824              # of one run; its oldest files go first
 # run = "name"                      # the same at several gateways, if their traces are to be put together
+[access]                            # who may publish and subscribe: the first rule that matches decides
+default = "allow"                   # when none does; or "deny"
+
+# [[access.rules]]                  # all that a rule states must hold; what it leaves out always does
+# effect = "deny"                   # or "allow"
+# acts = ["publish", "subscribe"]
+# zones = ["example.com"]           # domains with all below them
+# topics = ["example.com/private/"] # one that ends in a slash stands for all below it
+# callbacks = ["https://reader.example/"]       # of who subscribes
+# clients = ["10.0.0.0/8"]          # addresses of who pings
+# token = true                      # who pings has a publisher's token
+# origin = "network"                # the publication comes from the PSIRP network; or "web"
+# signers = ["<hash of a key>"]     # and is signed with one of these keys (`psph keys show`)
+# reason = "not here"               # what is answered
 """

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 
+from gateway.access.rules import Act
 from gateway.events import (
     CrossingArrived,
     CrossingDelivered,
@@ -33,6 +34,8 @@ PAGE = 500
 OWN_VERSIONS = 8192
 """Versions of our own that are recognised when the network brings them back."""
 START_CONCURRENCY = 32
+KEEP_RULES = frozenset({"push"})
+"""Adapters that ask the rules themselves, since they know more of who asks: the hub does, at its own doors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,10 @@ class Control:
         clock: Callable[[], float],
         config: ControlConfig | None = None,
         observer: Callable[[GatewayEvent], None] | None = None,
+        refusal: Callable[[Act, str], str | None] | None = None,
     ) -> None:
+        """`refusal` says why somebody behind an adapter that keeps no rules itself may not do something."""
+        self._refusal = refusal
         self.config = config if config is not None else ControlConfig()
         self._store = store
         self._network = network
@@ -128,6 +134,7 @@ class Control:
         Not `limited`: an adapter that stands for many and counts what each of them holds by itself.
         """
         item = adapter.item_of(what)
+        self._check(adapter, Act.SUBSCRIBE, what)
         if (
             limited
             and self._store.count(adapter.name, who) >= self.config.max_per_subscriber
@@ -153,6 +160,7 @@ class Control:
     async def publish(self, adapter: Adapter, crossing: Crossing) -> Identifier:
         """Give a publication to the network; it is durable there when this returns. Raises `NetworkError`."""
         item = adapter.item_of(crossing.name)
+        self._check(adapter, Act.PUBLISH, crossing.name)
         if item not in self._exported:
             work = partial(ControlStore.export, item, adapter.name, crossing.name)
             await asyncio.wrap_future(self._store.database.write(work))
@@ -171,6 +179,13 @@ class Control:
         await asyncio.wrap_future(self._store.database.write(partial(ControlStore.unexport, item)))
         self._exported.discard(item)
         await self._network.withdraw(item)
+
+    def _check(self, adapter: Adapter, act: Act, name: str) -> None:
+        if self._refusal is None or adapter.name in KEEP_RULES:
+            return
+        reason = self._refusal(act, name)
+        if reason is not None:
+            raise RefusedError(reason)
 
     def subscriptions(self, item: ItemId) -> list[Subscription]:
         return self._store.live(item, self._clock())

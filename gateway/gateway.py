@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from gateway.access import Access, AccessGuard
 from gateway.adapters.chat import ChatAdapter
 from gateway.adapters.chat_store import MIGRATIONS as CHAT_TABLES
 from gateway.adapters.chat_store import ChatStore
@@ -33,6 +34,7 @@ from psirp_stack.node.api import Client
 from psirp_stack.node.config import NodeFile
 from psirp_stack.node.shell import RunningNode
 from push_hub.hub import Hub, HubConfig
+from push_hub.policy import AllOf
 from storage import Database
 
 DATABASE_NAME = "gateway.sqlite"
@@ -63,6 +65,8 @@ class GatewayConfig:
     """Where traces go. Whoever starts the gateway passes the observer that writes them."""
     admin: AdminConfig | None = None
     """The operator's port: dashboard, metrics and health. None: there is none, and nothing is counted."""
+    access: Access = field(default_factory=Access)
+    """Who may publish and subscribe."""
 
 
 class Gateway:
@@ -83,6 +87,9 @@ class Gateway:
         says_where = config.discovery.say_where
         validator = Signpost(self.bootstrapping, self.discovery) if says_where else self.bootstrapping
         self.hub = Hub(config.hub, validator=validator, observer=observer, clock=clock)
+        self.access = AccessGuard(config.access, observer)
+        validator = AllOf([self.access, self.bootstrapping])
+        self.hub = Hub(config.hub, validator=validator, publishers=self.access, observer=observer, clock=clock)
         self.hub.add_listener(self.bootstrapping)
         self._observer = observer
         self._clock = clock
@@ -127,8 +134,8 @@ class Gateway:
         client = await Client.attach(self.socket, application=config.name)
         database = Database.open(config.data / DATABASE_NAME, [*MIGRATIONS, *BOOTSTRAPPING_TABLES, *CHAT_TABLES])
         store = ControlStore(database)
-        network = PsirpNetwork(client, self.socket)
-        control = Control(store, network, self._clock, config.control, self._observer)
+        network = PsirpNetwork(client, self.socket, self.access.admits)
+        control = Control(store, network, self._clock, config.control, self._observer, self.access.other_refusal)
         push = PushAdapter(self.hub, config.naming, control, store, self._observer)
         control.add(push)
         web = None if config.web is None else self._web_server(config.web, control, store)

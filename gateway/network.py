@@ -1,6 +1,7 @@
 """The information-centric network behind the control function: a client of a PSIRP node."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 from gateway.envelope import ENVELOPE_VERSION, EnvelopeError, Header, seal, unseal
@@ -17,8 +18,15 @@ LASTING = frozenset({Code.NOT_ALLOWED, Code.TOO_LARGE, Code.WRONG_IDS, Code.SCOP
 class PsirpNetwork:
     """Every crossing is a version of its item, in an envelope."""
 
-    def __init__(self, client: Client, socket: Path | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        socket: Path | None = None,
+        admits: Callable[[Crossing, bytes | None], bool] | None = None,
+    ) -> None:
+        """`admits` says of a crossing and the hash of the key that signed it whether it is taken."""
         self.client = client
+        self._admits = admits
         self._socket = socket
         """Where the node is, for looking at what it has at hand; without it, `recent` knows nothing."""
         self.unreadable = 0
@@ -85,7 +93,7 @@ class PsirpNetwork:
         except EnvelopeError:
             self.unreadable += 1
             return None
-        return Crossing(
+        crossing = Crossing(
             header.kind,
             header.name,
             header.content_type,
@@ -95,6 +103,9 @@ class PsirpNetwork:
             publication.published_ms,
             publication.hops,
         )
+        if self._admits is not None and not self._admits(crossing, publication.signer):
+            return None
+        return crossing
 
     async def explain(self, item: ItemId) -> Why:
         try:

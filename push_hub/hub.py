@@ -34,7 +34,7 @@ from push_hub.outbound.addresses import AddressPolicy
 from push_hub.outbound.client import ClientConfig, OutboundClient
 from push_hub.outbound.errors import OutboundError
 from push_hub.policy import AllOf, OnlyOwnSelf, OnlyTopics
-from push_hub.ports import GetFailedError, OverloadedError, Response, Validator
+from push_hub.ports import GetFailedError, OverloadedError, PublisherPolicy, Response, Validator
 from push_hub.protocol.numbers import Mode
 from push_hub.protocol.requests import RequestError
 from push_hub.protocol.verification import Intent
@@ -42,6 +42,7 @@ from push_hub.schema import HUB_TABLES, SUBSCRIPTION_TABLES
 from push_hub.server import HubServer, ServerConfig
 from push_hub.sse import StreamConfig, Streams
 from push_hub.subscriptions import DEFAULT_HISTORY_ROWS, Change, Subscriptions
+from push_hub.tls import TlsFiles, TlsPort
 from push_hub.verifier import Verifier, VerifierConfig
 from storage import Database, StorageError
 
@@ -76,6 +77,8 @@ class HubConfig:
     health: HealthConfig = field(default_factory=HealthConfig)
     history_rows: int = DEFAULT_HISTORY_ROWS
     stop_grace: float = 5.0
+    tls: TlsFiles | None = None
+    """Speak TLS, and nothing else, with these."""
 
 
 class GuardedGetter:
@@ -100,12 +103,14 @@ class Hub:
         config: HubConfig,
         *,
         validator: Validator | None = None,
+        publishers: PublisherPolicy | None = None,
         observer: Callable[[object], None] | None = None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config = config
         self._validator = validator
+        self._publishers = publishers
         self._observer = observer
         self._clock = clock
         self._monotonic = monotonic
@@ -113,6 +118,7 @@ class Hub:
         self._mounts: list[tuple[str, web.Application]] = []
         self._leaving: set[asyncio.Task[None]] = set()
         self._parts: _Parts | None = None
+        self._watching: asyncio.Task[None] | None = None
 
     # -- for users of the hub
 
@@ -124,7 +130,7 @@ class Hub:
     def local_url(self) -> str:
         """Where it listens, whatever it is called outside."""
         host, port = self._running.runner.addresses[0][:2]
-        return _http(host, port)
+        return _http(host, port, secure=self._config.tls is not None)
 
     @property
     def subscriptions(self) -> Subscriptions:
@@ -153,6 +159,13 @@ class Hub:
     def mount(self, prefix: str, app: web.Application) -> None:
         """Serve an application of somebody else below a path, from the next start on."""
         self._mounts = [(known, other) for known, other in self._mounts if known != prefix] + [(prefix, app)]
+
+    def reconfigure(self, server: ServerConfig, tls: TlsFiles | None = None) -> None:
+        """For requests from now on: see `HubServer.reconfigure`. Certificates are looked at as well."""
+        parts = self._running
+        parts.server.reconfigure(replace(server, public_url=self._config.public_url))
+        if parts.tls is not None:
+            parts.tls.refresh(tls)
 
     async def ping(self, topics: Sequence[str]) -> None:
         """As if a publisher had said that these changed. On disk when this returns. Raises `OverloadedError`."""
@@ -265,6 +278,7 @@ class Hub:
         listening = open_socket(config.host, config.port)
         canary: Canary | None = None
         try:
+            tls = None if config.tls is None else TlsPort(config.tls, self._observer)
             if config.canary.enabled:
                 canary = Canary(config.canary, clock=self._clock, monotonic=self._monotonic, observer=self._observer)
             database = Database.open(config.data / DATABASE_NAME, TABLES)
@@ -273,15 +287,18 @@ class Hub:
             if canary is not None:
                 await canary.stop()
             raise
-        own = _http(*listening.getsockname()[:2])
-        parts = self._parts = self._put_together(config.public_url or own, database, canary)
+        own = _http(*listening.getsockname()[:2], secure=tls is not None)
+        parts = self._parts = self._put_together(config.public_url or own, database, canary, tls)
         try:
             remove_traces(database, canary.topic if canary is not None else None)
             await parts.delivery.start()
             await parts.verifier.start()
             await parts.intake.start()
             await parts.runner.setup()
-            await GuardedSite(parts.runner, listening, parts.doorkeeper).start()
+            context = None if tls is None else tls.context
+            await GuardedSite(parts.runner, listening, parts.doorkeeper, context).start()
+            if tls is not None:
+                self._watching = asyncio.get_running_loop().create_task(tls.watch())
             if canary is not None:
                 await canary.start(parts.subscriptions, parts.verifier, parts.intake)
         except BaseException:
@@ -289,7 +306,7 @@ class Hub:
             listening.close()
             raise
 
-    def _put_together(self, url: str, database: Database, canary: Canary | None) -> "_Parts":
+    def _put_together(self, url: str, database: Database, canary: Canary | None, tls: TlsPort | None) -> "_Parts":
         config = self._config
         subscriptions = Subscriptions(database, history_rows=config.history_rows)
         policy = AddressPolicy(config.allow_private, own=frozenset([canary.address] if canary is not None else ()))
@@ -325,6 +342,7 @@ class Hub:
             verifier,
             intake,
             health=health.report,
+            publishers=self._publishers,
             observer=self._observer,
             clock=self._clock,
             monotonic=self._monotonic,
@@ -360,6 +378,8 @@ class Hub:
             doorkeeper,
             health,
             canary,
+            server,
+            tls,
         )
 
     def _policy(self, client: OutboundClient, canary: Canary | None) -> Validator | None:
@@ -378,6 +398,10 @@ class Hub:
         if self._parts is None:
             return
         parts = self._parts
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+            self._watching = None
         if parts.canary is not None:
             await parts.canary.stop()
         parts.streams.close()
@@ -455,8 +479,9 @@ class _ForStrangers:
         return await self._validator.refusal(topic, callback)
 
 
-def _http(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+def _http(host: str, port: int, *, secure: bool = False) -> str:
+    scheme = "https" if secure else "http"
+    return f"{scheme}://[{host}]:{port}/" if ":" in host else f"{scheme}://{host}:{port}/"
 
 
 def _canary_check(canary: Canary | None) -> Check:
@@ -493,3 +518,5 @@ class _Parts:
     doorkeeper: Doorkeeper
     health: Health
     canary: Canary | None
+    server: HubServer
+    tls: TlsPort | None

@@ -6,6 +6,7 @@ would stay for ever; here it has a deadline, and the number of connections a bou
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Awaitable, Callable
 
 from aiohttp import hdrs, web
@@ -43,7 +44,7 @@ class Doorkeeper:
     """Knows which connections have not sent a whole request head yet, and cuts them off in time."""
 
     def __init__(self, header_timeout: float, max_connections: int, observer: Observer | None = None) -> None:
-        self._header_timeout = header_timeout
+        self.header_timeout = header_timeout
         self._max_connections = max_connections
         self._observer = observer
         self._silent: set[asyncio.BaseProtocol] = set()
@@ -63,7 +64,7 @@ class Doorkeeper:
             return _Refusal()
         protocol = server()
         self._silent.add(protocol)
-        asyncio.get_running_loop().call_later(self._header_timeout, self._look_again, protocol)
+        asyncio.get_running_loop().call_later(self.header_timeout, self._look_again, protocol)
         return protocol
 
     def _look_again(self, protocol: web.RequestHandler) -> None:
@@ -97,15 +98,22 @@ class _Refusal(asyncio.Protocol):
 class GuardedSite(web.BaseSite):
     """An aiohttp site whose connections pass the doorkeeper."""
 
-    def __init__(self, runner: web.AppRunner, listening: socket.socket, doorkeeper: Doorkeeper) -> None:
-        super().__init__(runner, backlog=BACKLOG)
+    def __init__(
+        self,
+        runner: web.AppRunner,
+        listening: socket.socket,
+        doorkeeper: Doorkeeper,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        super().__init__(runner, backlog=BACKLOG, ssl_context=tls)
         self._socket = listening
         self._doorkeeper = doorkeeper
 
     @property
     def name(self) -> str:
         host, port, *_ = self._socket.getsockname()
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        scheme = "http" if self._ssl_context is None else "https"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     async def start(self) -> None:
         await super().start()
@@ -114,7 +122,11 @@ class GuardedSite(web.BaseSite):
             raise RuntimeError("the runner is not set up")
         server.request_handler = _checked(server.request_handler)
         self._server = await asyncio.get_running_loop().create_server(
-            lambda: self._doorkeeper.admit(server), sock=self._socket, backlog=self._backlog
+            lambda: self._doorkeeper.admit(server),
+            sock=self._socket,
+            backlog=self._backlog,
+            ssl=self._ssl_context,
+            ssl_handshake_timeout=None if self._ssl_context is None else self._doorkeeper.header_timeout,
         )
 
 

@@ -52,3 +52,10 @@ class Validator(Protocol):
 
     async def refusal(self, topic: str, callback: str) -> str | None:
         """Why this subscription is denied, or None."""
+
+
+class PublisherPolicy(Protocol):
+    """The operator's policy on who may say that a topic has news."""
+
+    def publisher_refusal(self, topic: str, client: str, *, token: bool) -> str | None:
+        """Why a request from the address `client` is refused, or None; `token`: it has a publisher's token."""

@@ -29,7 +29,7 @@ from push_hub.health import HealthReport
 from push_hub.limits import Limiter, Rate
 from push_hub.model import Content
 from push_hub.pages import host_meta, host_meta_json, hub_page, robots, well_known
-from push_hub.ports import OverloadedError, PingTaker
+from push_hub.ports import OverloadedError, PingTaker, PublisherPolicy
 from push_hub.protocol.numbers import Mode
 from push_hub.protocol.requests import (
     PublishRequest,
@@ -89,6 +89,16 @@ class Gate:
         self._hosts = Limiter(config.per_callback_host, config.max_limiter_keys)
         self._topics = Limiter(config.per_topic, config.max_limiter_keys)
 
+    def reconfigure(self, config: ServerConfig) -> None:
+        """Other rates and proxies from now on; nobody's account is cleared where the rate stays."""
+        before, self._config = self._config, config
+        if config.per_client != before.per_client:
+            self._clients = Limiter(config.per_client, config.max_limiter_keys)
+        if config.per_callback_host != before.per_callback_host:
+            self._hosts = Limiter(config.per_callback_host, config.max_limiter_keys)
+        if config.per_topic != before.per_topic:
+            self._topics = Limiter(config.per_topic, config.max_limiter_keys)
+
     def client(self, request: web.Request) -> None:
         self._take(self._clients, self.client_key(request), "per_client", "you send too many requests")
 
@@ -98,11 +108,15 @@ class Gate:
     def topic(self, url: str) -> None:
         self._take(self._topics, url, "per_topic", "this topic is pinged too often")
 
-    def client_key(self, request: web.Request) -> str:
-        """Whom a request counts against: the address, or for IPv6 the network somebody has to themselves."""
+    def client_address(self, request: web.Request) -> str:
         address = request.remote or ""
         if address in self._config.trusted_proxies:
             address = request.headers.get("X-Forwarded-For", address).rpartition(",")[2].strip()
+        return address
+
+    def client_key(self, request: web.Request) -> str:
+        """Whom a request counts against: the address, or for IPv6 the network somebody has to themselves."""
+        address = self.client_address(request)
         try:
             parsed = ip_address(address)
         except ValueError:
@@ -138,6 +152,7 @@ class HubServer:
         pings: PingTaker,
         *,
         health: Callable[[], Awaitable[HealthReport]],
+        publishers: PublisherPolicy | None = None,
         observer: Observer | None = None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -146,9 +161,15 @@ class HubServer:
         self._verifier = verifier
         self._pings = pings
         self._health = health
+        self._publishers = publishers
         self._observer = observer
         self._clock = clock
         self.gate = Gate(config, monotonic, observer)
+
+    def reconfigure(self, config: ServerConfig) -> None:
+        """For requests from now on: body sizes, rates, tokens, rules, trusted proxies, addresses."""
+        self._config = config
+        self.gate.reconfigure(config)
 
     def application(self) -> web.Application:
         app = web.Application(client_max_size=self._config.max_body, middlewares=[self._answer_errors])
@@ -222,6 +243,8 @@ class HubServer:
         body = await self._body(request, self._config.max_body)
         asked = parse_request(request.headers.get(hdrs.CONTENT_TYPE, ""), body, self._config.rules)
         if isinstance(asked, PublishRequest):
+            for topic in asked.topics:
+                self._check_publisher(request, topic, token=False)
             return await self._take_ping(asked)
         return await self._take_subscription(asked)
 
@@ -244,6 +267,13 @@ class HubServer:
         if reason is None:
             return web.Response(status=204)
         raise RequestError(f"not confirmed: {reason}", HTTP_CONFLICT)
+
+    def _check_publisher(self, request: web.Request, topic: str, *, token: bool) -> None:
+        if self._publishers is None:
+            return
+        reason = self._publishers.publisher_refusal(topic, self.gate.client_address(request), token=token)
+        if reason is not None:
+            raise RequestError(reason, 403)
 
     def _may_bring_content(self, request: web.Request) -> bool:
         """Whether this is a publisher the operator lets push content; every token is compared, in constant time."""
@@ -269,6 +299,7 @@ class HubServer:
         content_type = request.headers.get(hdrs.CONTENT_TYPE, "")
         if not content_type:
             raise RequestError("the content needs a Content-Type")
+        self._check_publisher(request, topic, token=True)
         self.gate.topic(topic)
         body = await self._body(request, self._config.max_fat_ping)
         await self._pings.offer(topic, Content(content_type, body), topic)

@@ -5,6 +5,8 @@ import asyncio
 import signal
 import sys
 from dataclasses import replace
+import sys
+from functools import partial
 from pathlib import Path
 
 import uvloop
@@ -18,6 +20,8 @@ from gateway.gateway import Gateway, GatewayConfig
 from gateway.tracing import TracesConfig
 from gateway.web.server import WebServer
 from gateway.telemetry.logs import JsonLog
+from gateway.gateway import Gateway
+from gateway.operations.lifetime import serve
 from psirp_stack.authentication.keys import KeyFileError
 from psirp_stack.graph import GraphError
 from psirp_stack.node.api import NotAttachedError
@@ -40,7 +44,7 @@ It is killed without harm: what a publisher or subscriber was told is on disk, a
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Run a gateway: a WebSub hub whose publications cross a PSIRP network to the gateways of other domains, and\n"
-        "whose subscribers get what is published there. SIGTERM stops it gracefully."
+        "whose subscribers get what is published there. SIGTERM stops it gracefully, SIGHUP reloads what can be."
     )
     parser.epilog = EXAMPLES
     parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="the gateway's configuration")
@@ -59,6 +63,7 @@ def run(args: argparse.Namespace) -> int:
         with traced(config.traces, config.name, config.naming) as observer:
             uvloop.run(_serve(config, observer))
         uvloop.run(_serve(config, JsonLog(sys.stderr, config.name) if args.log == "json" else None))
+        uvloop.run(serve(args.config, config, Gateway(config), partial(print, flush=True), _warn))
     except (
         ConfigError,
         DiscoveryError,
@@ -125,3 +130,7 @@ def _complain(event: object) -> None:
 
         if log is not None:
             log.close()
+
+
+def _warn(line: str) -> None:
+    print(f"psph gateway: {line}", file=sys.stderr, flush=True)

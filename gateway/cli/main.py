@@ -23,6 +23,7 @@ from gateway import __version__
 from gateway.cli.errors import CommandError
 
 COMMANDS: dict[str, str] = {
+    "backup": "copy the stores of a gateway, hub or node while it runs",
     "bench": "run a benchmark and print its table and bars",
     "capture": "write the PSIRP frames of an interface to a capture file",
     "config": "check the configuration of a gateway, or print an example",
@@ -30,7 +31,9 @@ COMMANDS: dict[str, str] = {
     "demo": "show a feed crossing between two domains, all in one process",
     "discover": "show the gateways of a domain in the order they would be tried",
     "dissect": "show the PSIRP frames of a capture file",
+    "doctor": "look for what keeps a gateway from working, and say how to fix it",
     "explain": "say why an item does not arrive",
+    "feed": "serve a feed that writes an entry now and then, to try things out",
     "fuzz": "feed mutated frames to the parsers, or hostile requests to a hub",
     "gateway": "run a gateway: a hub joined to a PSIRP network",
     "hub": "run the WebSub hub alone",
@@ -41,6 +44,7 @@ COMMANDS: dict[str, str] = {
     "pub": "publish into a PSIRP network",
     "push": "subscribe, unsubscribe and publish at any hub",
     "report": "analyse the traces of runs: tables, plots, one HTML file",
+    "restore": "bring a backup back",
     "sub": "subscribe to items of a PSIRP network",
 }
 

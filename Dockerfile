@@ -1,0 +1,46 @@
+# The gateway, and (target `analytics`) the machine that makes reports of its traces.
+#   docker build -t psph .
+#   docker build -t psph-analytics --target analytics .
+# A container needs no capability with UDP links. Raw Ethernet links need NET_RAW, and nothing else does.
+
+FROM python:3.11.14-slim-bookworm AS build
+WORKDIR /src
+RUN python -m venv /opt/psph
+COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY identifiers identifiers
+COPY storage storage
+COPY psirp_stack psirp_stack
+COPY push_hub push_hub
+COPY perf perf
+COPY gateway gateway
+RUN /opt/psph/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt . \
+    && /opt/psph/bin/pip uninstall --yes --quiet pip setuptools
+
+FROM build AS build-analytics
+RUN python -m pip --python /opt/psph/bin/python install --no-cache-dir --disable-pip-version-check \
+    -c constraints.txt '.[analytics]'
+
+FROM python:3.11.14-slim-bookworm AS analytics
+COPY --from=build-analytics /opt/psph /opt/psph
+RUN groupadd --gid 10001 psph && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /data psph \
+    && install -d -o psph -g psph -m 0750 /data
+ENV PATH=/opt/psph/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+WORKDIR /data
+VOLUME /data
+USER 10001:10001
+ENTRYPOINT ["psph"]
+CMD ["report", "--help"]
+
+FROM python:3.11.14-slim-bookworm AS gateway
+COPY --from=build /opt/psph /opt/psph
+RUN groupadd --gid 10001 psph && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /data psph \
+    && install -d -o psph -g psph -m 0750 /data
+ENV PATH=/opt/psph/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+WORKDIR /data
+VOLUME /data
+EXPOSE 8080
+USER 10001:10001
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=15s --timeout=5s --start-period=20s CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8080/health', timeout=4)"]
+ENTRYPOINT ["psph"]
+CMD ["gateway", "-c", "/etc/psph/gateway.toml"]

@@ -1,0 +1,88 @@
+"""Does the gateway's node find the rendezvous? Asked of the one that runs, or of one started for the question."""
+
+import asyncio
+import tempfile
+import time
+from pathlib import Path
+
+import msgspec
+
+from gateway.gateway import SOCKET_NAME, GatewayConfig
+from gateway.operations.findings import Finding, bad, good
+from psirp_stack.authentication.keys import KeyFileError
+from psirp_stack.graph import GraphError
+from psirp_stack.node.api import Client, NotAttachedError, PsirpError
+from psirp_stack.node.config import NodeConfigError, NodeFile, NodeRole
+from psirp_stack.node.shell import RunningNode
+from storage import StorageError
+
+RENDEZVOUS = "rendezvous"
+PATIENCE = 5.0
+LOOK_EVERY = 0.05
+
+
+async def check_rendezvous(config: GatewayConfig, *, running: bool, patience: float = PATIENCE) -> Finding:
+    socket = config.attach or config.data / SOCKET_NAME
+    if config.node is not None and not running:
+        return await _with_own_node(config.node, patience)
+    try:
+        async with asyncio.timeout(patience):
+            client = await Client.attach(socket, application="psph doctor")
+    except (NotAttachedError, TimeoutError, OSError) as error:
+        what = "start that node (`psph node`), or correct network.attach" if config.attach else "restart the gateway"
+        return bad(RENDEZVOUS, f"no node answers at {socket} ({error or 'too slow'})", what)
+    async with client:
+        return await _ask(client, patience)
+
+
+async def _with_own_node(node: NodeFile, patience: float) -> Finding:
+    """As the gateway would start it, but with an empty store that is thrown away."""
+    if NodeRole.RENDEZVOUS in node.roles:
+        return good(RENDEZVOUS, "this gateway's node is the rendezvous itself")
+    with tempfile.TemporaryDirectory(prefix="psph-doctor-") as folder:
+        socket = Path(folder) / SOCKET_NAME
+        alone = msgspec.structs.replace(node, data=None)
+        try:
+            running = await RunningNode.start(alone, Path(folder))
+        except (OSError, NodeConfigError, GraphError, KeyFileError, StorageError) as error:
+            return bad(RENDEZVOUS, f"the node cannot be started: {error}", "correct what it says, and look again")
+        try:
+            await running.listen(socket)
+            async with await Client.attach(socket, application="psph doctor") as client:
+                return await _ask(client, patience)
+        finally:
+            await running.close()
+
+
+class _LinkAccount(msgspec.Struct):
+    neighbour: str | None = None
+
+
+class _Account(msgspec.Struct):
+    """What is of interest here of a node's account of itself."""
+
+    rendezvous: tuple[str, ...] = ()
+    links: tuple[_LinkAccount, ...] = ()
+
+
+async def _ask(client: Client, patience: float) -> Finding:
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            async with asyncio.timeout(patience):
+                document = await client.status()
+            account = msgspec.json.decode(document, type=_Account)
+        except (PsirpError, NotAttachedError, TimeoutError, msgspec.DecodeError) as error:
+            return bad(RENDEZVOUS, f"the node does not say how it is ({error or 'too slow'})", "restart it")
+        if account.rendezvous:
+            return good(RENDEZVOUS, f"the rendezvous is {account.rendezvous[0]!r}, and there is a way to it")
+        if time.monotonic() >= deadline:
+            break
+        await asyncio.sleep(LOOK_EVERY)
+    if not any(link.neighbour for link in account.links):
+        fix = (
+            "look whether the neighbours run, and whether udp, peer, seed and secret_file agree at both ends of a link"
+        )
+        return bad(RENDEZVOUS, "no neighbour answers on any link", fix)
+    fix = 'start the node with roles = ["rendezvous"], or look at the links between it and here'
+    return bad(RENDEZVOUS, "neighbours answer, but none knows a rendezvous", fix)

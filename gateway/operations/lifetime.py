@@ -1,0 +1,84 @@
+"""A gateway as a process: started, told to reload by SIGHUP, stopped by SIGTERM or SIGINT in bounded time."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from gateway.config import ConfigError, load
+from gateway.gateway import Gateway, GatewayConfig
+from gateway.operations.reload import apply_reload, in_force
+
+STOP_MARGIN = 15.0
+"""Seconds that stopping may take beyond `hub.stop_grace`: queued writes, the checkpoint of the stores."""
+EXIT_FORCED = 1
+
+Say = Callable[[str], None]
+
+
+async def serve(path: Path, config: GatewayConfig, gateway: Gateway, say: Say, warn: Say) -> None:
+    """Run until a signal says stop."""
+    stop = asyncio.Event()
+    reload = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def asked_to_stop() -> None:
+        if stop.is_set():
+            # Whoever asks twice does not want to wait: what was acknowledged is on disk.
+            os._exit(EXIT_FORCED)
+        stop.set()
+        reload.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked_to_stop)
+    loop.add_signal_handler(signal.SIGHUP, reload.set)
+    try:
+        await gateway.start()
+        where = "" if gateway.hub.url == gateway.hub.local_url else f", listening on {gateway.hub.local_url}"
+        say(f"hub at {gateway.hub.url}{where}")
+        say(f"gateway {config.name} is up, its node at {gateway.socket}")
+        while not stop.is_set():
+            await reload.wait()
+            reload.clear()
+            if not stop.is_set():
+                config = reloaded(path, config, gateway, say, warn)
+        say("stopping")
+    finally:
+        with bounded(config.hub.stop_grace + STOP_MARGIN, warn):
+            await gateway.stop()
+
+
+def reloaded(path: Path, config: GatewayConfig, gateway: Gateway, say: Say, warn: Say) -> GatewayConfig:
+    """The configuration to compare the next one with."""
+    try:
+        fresh = load(path)
+    except ConfigError as error:
+        warn(f"not reloaded, everything stays as it is: {error}")
+        return config
+    plan = apply_reload(gateway, config, fresh)
+    for line in plan.lines():
+        say(line)
+    # What waits for a restart is said again at the next reload, so it is not taken over here.
+    return in_force(config, fresh)
+
+
+@contextlib.contextmanager
+def bounded(seconds: float, warn: Say, leave: Callable[[int], object] = os._exit) -> Iterator[None]:
+    """End the process if what is inside takes longer: also when the event loop itself is held up."""
+
+    def too_long() -> None:
+        warn(f"stopping took longer than {seconds:g} seconds: ended at once; what was acknowledged is on disk")
+        sys.stderr.flush()
+        leave(EXIT_FORCED)
+
+    timer = threading.Timer(seconds, too_long)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

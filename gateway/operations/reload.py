@@ -1,0 +1,93 @@
+"""What a new configuration changes in a gateway that runs, and what of it must wait for a restart."""
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from gateway.gateway import Gateway, GatewayConfig
+
+LIVE = (
+    "access",
+    "hub.tls",
+    "hub.server.per_client",
+    "hub.server.per_topic",
+    "hub.server.max_body",
+    "hub.server.trusted_proxies",
+    "hub.server.publisher_tokens",
+)
+"""Settings that can be replaced while requests are under way: each is looked at once in a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadPlan:
+    changed: tuple[str, ...]
+    """In force at once."""
+    waiting: tuple[str, ...]
+    """In force after a restart."""
+
+    def lines(self) -> list[str]:
+        said = []
+        if self.changed:
+            said.append(f"reloaded: {', '.join(self.changed)}")
+        if self.waiting:
+            said.append(f"needs a restart, unchanged for now: {', '.join(self.waiting)}")
+        return said or ["reloaded: nothing has changed, certificates were looked at"]
+
+
+def plan_reload(before: GatewayConfig, after: GatewayConfig) -> ReloadPlan:
+    """Names only, never values: some are secrets."""
+    different = sorted(set(_differences("", before, after)))
+    changed = tuple(name for name in different if _is_live(name, before, after))
+    return ReloadPlan(changed, tuple(name for name in different if name not in changed))
+
+
+def apply_reload(gateway: Gateway, before: GatewayConfig, after: GatewayConfig) -> ReloadPlan:
+    """Put into force what can be, and say what cannot."""
+    found = plan_reload(before, after)
+    gateway.access.rules = after.access
+    gateway.hub.reconfigure(in_force(before, after).hub.server, after.hub.tls)
+    return found
+
+
+def in_force(before: GatewayConfig, after: GatewayConfig) -> GatewayConfig:
+    """The configuration before, with what could be replaced from the one after."""
+    ours, theirs = before.hub.server, after.hub.server
+    server = dataclasses.replace(
+        ours,
+        per_client=theirs.per_client,
+        per_topic=theirs.per_topic,
+        max_body=theirs.max_body,
+        trusted_proxies=theirs.trusted_proxies,
+        publisher_tokens=theirs.publisher_tokens,
+    )
+    tls = before.hub.tls if before.hub.tls is None or after.hub.tls is None else after.hub.tls
+    return dataclasses.replace(before, access=after.access, hub=dataclasses.replace(before.hub, server=server, tls=tls))
+
+
+def _is_live(name: str, before: GatewayConfig, after: GatewayConfig) -> bool:
+    if name == "hub.tls" and (before.hub.tls is None or after.hub.tls is None):
+        return False  # a port does not change from http to https under its users
+    return any(name == live or name.startswith(f"{live}.") for live in LIVE)
+
+
+def _differences(name: str, before: object, after: object) -> Iterator[str]:
+    if before == after:
+        return
+    if name not in LIVE and type(before) is type(after):
+        inner = _fields(before)
+        if inner:
+            for field in inner:
+                deeper = f"{name}.{field}" if name else field
+                yield from _differences(deeper, getattr(before, field), getattr(after, field))
+            return
+    yield name
+
+
+def _fields(value: object) -> tuple[str, ...]:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return tuple(field.name for field in dataclasses.fields(value))
+    if isinstance(value, msgspec.Struct):
+        return value.__struct_fields__
+    return ()

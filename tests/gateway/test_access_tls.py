@@ -1,0 +1,119 @@
+"""TLS on the hub's port: certificates made here, and replaced while the hub runs."""
+
+import datetime
+import os
+import socket
+import ssl
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+from aiohttp import ClientConnectionError, ClientSession, TCPConnector
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from gateway.config import ConfigError, check
+from push_hub.canary import CanaryConfig
+from push_hub.hub import Hub, HubConfig
+from push_hub.tls import CertificateRefused, CertificateReplaced, TlsFiles
+
+
+def make(folder: Path, name: str, *, password: bytes | None = None) -> TlsFiles:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    files = TlsFiles(folder / "certificate.pem", folder / "key.pem", look_every=0.01)
+    hidden = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
+    for path, content in (
+        (
+            files.key,
+            key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, hidden),
+        ),
+        (files.certificate, certificate.public_bytes(serialization.Encoding.PEM)),
+    ):
+        fresh = path.with_suffix(".new")
+        fresh.touch(mode=0o600)
+        fresh.write_bytes(content)
+        fresh.replace(path)
+    return files
+
+
+def shown(url: str) -> str:
+    """The name in the certificate that a port shows."""
+    host, port = url.removeprefix("https://").rstrip("/").split(":")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    with socket.create_connection((host, int(port)), timeout=10) as plain, context.wrap_socket(plain) as secure:
+        der = secure.getpeercert(binary_form=True)
+        assert der is not None
+        assert secure.version() in ("TLSv1.2", "TLSv1.3")
+        name = x509.load_der_x509_certificate(der).subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
+        return str(name)
+
+
+async def test_the_hub_speaks_tls_and_takes_up_new_files(tmp_path: Path) -> None:
+    import asyncio
+
+    files = make(tmp_path, "first")
+    told: list[object] = []
+    config = HubConfig(tmp_path / "data", allow_private=True, canary=CanaryConfig(enabled=False), tls=files)
+    hub = Hub(config, observer=told.append)
+    await hub.start()
+    try:
+        assert hub.url.startswith("https://127.0.0.1:")
+        trusting = ssl.create_default_context(cafile=str(files.certificate))
+        async with ClientSession(connector=TCPConnector(ssl=trusting)) as http, http.get(f"{hub.url}health") as answer:
+            assert answer.status == 200
+        async with ClientSession() as http:
+            with pytest.raises(ClientConnectionError):
+                await http.get(hub.url.replace("https:", "http:"))
+        assert await asyncio.to_thread(shown, hub.url) == "first"
+        files.key.write_bytes(b"half written")
+        async with asyncio.timeout(20):
+            while not any(isinstance(event, CertificateRefused) for event in told):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert await asyncio.to_thread(shown, hub.url) == "first", "what cannot be used changes nothing"
+        make(tmp_path, "second")
+        async with asyncio.timeout(20):
+            while not any(isinstance(event, CertificateReplaced) for event in told):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert await asyncio.to_thread(shown, hub.url) == "second"
+    finally:
+        await hub.stop()
+
+
+def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    document = {
+        "node": {"name": "a"},
+        "hub": {"tls": {"certificate": "certificate.pem", "key": "key.pem"}},
+    }
+    for spoil, text in (
+        (lambda: None, "cannot be read"),
+        (lambda: make(tmp_path, "x", password=b"secret"), "no certificate and its key"),
+        (lambda: make(tmp_path, "x") and (tmp_path / "key.pem").chmod(0o644), "chmod 600"),
+        (
+            lambda: (tmp_path / "key.pem").chmod(0o600) or (tmp_path / "certificate.pem").write_text("x"),
+            "no certificate",
+        ),
+    ):
+        spoil()
+        with pytest.raises(ConfigError, match=r"hub\.tls") as error:
+            check(document, tmp_path)
+        assert text in str(error.value)
+    make(tmp_path, "x")
+    assert check(document, tmp_path).hub.tls is not None
+    assert os.stat(tmp_path / "key.pem").st_mode & 0o777 == 0o600  # noqa: PTH116
