@@ -235,10 +235,10 @@ class Control:
     async def _arrived(self, item: ItemId, crossing: Crossing) -> None:
         if crossing.version is None:
             raise ValueError("what the network brings has a version")
-        self._tell(CrossingArrived(item, crossing))
-        if self._observer is not None and crossing.version not in self._own:
-            size = len(crossing.body)
-            self._tell(CrossingArrived(crossing.name, item, crossing.version, crossing.published_ms, size))
+        if self._observer is not None:
+            version, size = crossing.version, len(crossing.body)
+            is_own = version in self._own
+            self._tell(CrossingArrived(crossing.name, item, version, crossing.published_ms, size, is_own, crossing))
         work = partial(ControlStore.receive, item, crossing.version, crossing)
         kept = self._store.database.write(work)
         # At the same time: if only one of the two is done when the gateway is killed, the other is done again, by the

@@ -164,8 +164,9 @@ class Demo:
         hub = HubConfig(data / "hub", host=HOST, allow_private=True, canary=CanaryConfig(enabled=False))
         name = f"{domain}.example"
         people = WebConfig(HOST, chat=ChatConfig(name))
-        gateway = Gateway(GatewayConfig(data, hub, attach=socket, domain=name, web=people))
-        config = GatewayConfig(data, hub, attach=socket, name=f"gateway-{domain}", admin=AdminConfig(HOST))
+        config = GatewayConfig(
+            data, hub, attach=socket, name=f"gateway-{domain}", domain=name, web=people, admin=AdminConfig(HOST)
+        )
         gateway = Gateway(config)
         self._stack.push_async_callback(gateway.stop)
         await gateway.start()

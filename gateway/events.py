@@ -27,17 +27,16 @@ class CrossingPublished:
 
 @dataclass(frozen=True, slots=True)
 class CrossingArrived:
-    """The network brought a publication; nobody here has it yet."""
-
-    item: ItemId
-    crossing: Crossing
-    """The network brought a publication of another gateway; `published_ms` by the clock of its publisher."""
+    """The network brought a publication; nobody here has it yet. `published_ms` is by its publisher's clock."""
 
     name: str
     item: ItemId
     version: Identifier
     published_ms: int
     size: int
+    is_own: bool
+    """It is one that this gateway published."""
+    crossing: Crossing
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,6 @@ class StoreFailed:
 GatewayEvent = (
     CrossingOffered
     | CrossingPublished
-    CrossingPublished
     | CrossingArrived
     | CrossingDelivered
     | DeliveryRefused

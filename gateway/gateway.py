@@ -84,11 +84,9 @@ class Gateway:
         observer = both(None if self.telemetry is None else self.telemetry.observe, observer)
         self.bootstrapping = Bootstrapping(config.bootstrapping, config.naming, clock, observer)
         self.discovery = Discovery(config.discovery, allow_private=config.hub.allow_private, observer=observer)
-        says_where = config.discovery.say_where
-        validator = Signpost(self.bootstrapping, self.discovery) if says_where else self.bootstrapping
-        self.hub = Hub(config.hub, validator=validator, observer=observer, clock=clock)
+        zones = Signpost(self.bootstrapping, self.discovery) if config.discovery.say_where else self.bootstrapping
         self.access = AccessGuard(config.access, observer)
-        validator = AllOf([self.access, self.bootstrapping])
+        validator = AllOf([self.access, zones])
         self.hub = Hub(config.hub, validator=validator, publishers=self.access, observer=observer, clock=clock)
         self.hub.add_listener(self.bootstrapping)
         self._observer = observer

@@ -64,11 +64,10 @@ async def _show(data: Path, seconds: float | None, every: float) -> int:
     async with Demo(data, _told) as demo:
         for what, address in demo.addresses.items():
             print(f"{what:<17} {address}")
-        print(f"between them      {NODES} PSIRP nodes in a line")
-        print(CHAT_HINT, flush=True)
         for domain, address in demo.dashboards.items():
             print(f"{domain}, look    {address}")
-        print(f"between them      {NODES} PSIRP nodes in a line\n", flush=True)
+        print(f"between them      {NODES} PSIRP nodes in a line")
+        print(CHAT_HINT, flush=True)
         last = 0
         while not stop.is_set():
             last = await demo.write()

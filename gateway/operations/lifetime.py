@@ -38,9 +38,8 @@ async def serve(path: Path, config: GatewayConfig, gateway: Gateway, say: Say, w
     loop.add_signal_handler(signal.SIGHUP, reload.set)
     try:
         await gateway.start()
-        where = "" if gateway.hub.url == gateway.hub.local_url else f", listening on {gateway.hub.local_url}"
-        say(f"hub at {gateway.hub.url}{where}")
-        say(f"gateway {config.name} is up, its node at {gateway.socket}")
+        for line in addresses(gateway):
+            say(line)
         while not stop.is_set():
             await reload.wait()
             reload.clear()
@@ -50,6 +49,23 @@ async def serve(path: Path, config: GatewayConfig, gateway: Gateway, say: Say, w
     finally:
         with bounded(config.hub.stop_grace + STOP_MARGIN, warn):
             await gateway.stop()
+
+
+def addresses(gateway: Gateway) -> Iterator[str]:
+    """Where everything is; the last line says that all of it is up."""
+    hub, web, admin = gateway.hub, gateway.web, gateway.admin
+    yield f"hub at {hub.url}{_behind(hub.url, hub.local_url)}"
+    if web is not None:
+        yield f"topics by GET and POST at {web.url}topics{_behind(web.url, web.local_url)}"
+        if web.chat is not None:
+            yield f"chat page of {web.chat.domain} at {web.url}chat/"
+    if admin is not None:
+        yield f"dashboard at {admin.url}"
+    yield f"gateway {gateway.config.name} is up, its node at {gateway.socket}"
+
+
+def _behind(public: str, local: str) -> str:
+    return "" if public == local else f", listening on {local}"
 
 
 def reloaded(path: Path, config: GatewayConfig, gateway: Gateway, say: Say, warn: Say) -> GatewayConfig:

@@ -204,6 +204,8 @@ class Telemetry:
             self.export.add(now - self._accepted_at[way.publication], now)
 
     def _arrived(self, event: CrossingArrived) -> None:
+        if event.is_own:
+            return
         now, published_at = self._clock(), event.published_ms / 1000
         self.arrived.add(now)
         self.crossing.add(now - published_at, now)

@@ -103,7 +103,7 @@ class Answers:
         given = request.headers.get(hdrs.HOST)
         if given is None or is_known_host(given, self._names):
             return
-        raise WebError(421, "this gateway is not known by that name: the operator can add it to web.names")
+        raise WebError(421, "not known by that name here: the operator can add it to the `names` of this port")
 
     def _check_origin(self, request: web.Request) -> None:
         """Another site's script does nothing here that was not allowed: also when it need not read the answer."""

@@ -70,7 +70,8 @@ class Bench:
             hub, dashboard = await self._gateway(folder)
             self._hub = Client(hub)
             self._stack.callback(self._hub.close)
-            without, looking = [], []
+            without: list[float] = []
+            looking: list[float] = []
             await self._round()  # warm-up
             for number in range(self._scale.rounds):
                 # Neighbours in time are compared; who goes first alternates.

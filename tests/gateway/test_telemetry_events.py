@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.events import CrossingArrived, CrossingPublished
+from gateway.model import Crossing
 from gateway.telemetry.logs import JsonLog
 from gateway.telemetry.plain import plain, without_keys
 from gateway.telemetry.recorder import DELIVERIES_SHOWN, MAX_TOPICS, STEPS_PER_WAY, WAYS_PER_TOPIC
@@ -38,6 +39,9 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+CROSSING = Crossing("push", TOPIC, "text/plain", b"x" * 100, TOPIC, VERSION, 999_900)
 
 
 def published_here(telemetry: Telemetry, clock: Clock, number: int = 1) -> None:
@@ -96,7 +100,7 @@ def test_a_publication_of_this_domain_is_one_way_from_ping_to_callback() -> None
 
 def test_a_publication_from_the_network_is_joined_with_what_the_hub_makes_of_it() -> None:
     telemetry = Telemetry(Clock())
-    telemetry.observe(CrossingArrived(TOPIC, ITEM, VERSION, 999_900, 100))
+    telemetry.observe(CrossingArrived(TOPIC, ITEM, VERSION, 999_900, 100, is_own=False, crossing=CROSSING))
     telemetry.observe(PublicationAccepted(9, TOPIC.replace("http:", "https:"), 100, 1000.1))
     (way,) = telemetry.recorder.ways(TOPIC)
     assert (way.publication, way.version, way.from_network) == (9, str(VERSION), True)
