@@ -85,7 +85,6 @@ age = 3600.0
 # listen = "127.0.0.1:8090"         # without it there is no such port; on other addresses only with tokens
 # viewer_tokens_file = "viewers.tokens"         # one a line: who has one may look
 # operator_tokens_file = "operators.tokens"     # and who has one of these may act
-names = []                          # host names that it answers to beside addresses
 peers = []                          # admin ports of other gateways: their part of a publication's way
 # peer_token_file = "peer.token"    # what they know this gateway by
 max_viewers = 500

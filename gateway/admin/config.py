@@ -19,8 +19,6 @@ class AdminSection(Struct, frozen=True, forbid_unknown_fields=True):
     """Without it there is no admin port."""
     viewer_tokens_file: str | None = None
     operator_tokens_file: str | None = None
-    names: tuple[str, ...] = ()
-    """Host names by which it may be asked, beside addresses and localhost."""
     peers: Annotated[tuple[str, ...], Meta(max_length=MAX_PEERS)] = ()
     """Admin ports of other gateways, asked for their part of a publication's way."""
     peer_token_file: str | None = None
@@ -37,7 +35,6 @@ class AdminConfig:
     port: int = 0
     viewer_tokens: tuple[str, ...] = ()
     operator_tokens: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
     peers: tuple[str, ...] = ()
     peer_token: str | None = None
     max_viewers: int = 500
@@ -76,7 +73,6 @@ def from_section(
         port=port,
         viewer_tokens=secrets("admin.viewer_tokens_file", section.viewer_tokens_file),
         operator_tokens=secrets("admin.operator_tokens_file", section.operator_tokens_file),
-        names=section.names,
         peers=section.peers,
         peer_token=peer_tokens[0] if peer_tokens else None,
         max_viewers=section.max_viewers,

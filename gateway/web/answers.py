@@ -38,9 +38,9 @@ class WebError(Exception):
 
 
 class Answers:
-    """The middleware of the web port."""
+    """The middleware of a port for people. `names` are those it is known by beside addresses; None: it does not look."""
 
-    def __init__(self, names: frozenset[str], cors_origins: tuple[str, ...], observer: Observer | None) -> None:
+    def __init__(self, names: frozenset[str] | None, cors_origins: tuple[str, ...], observer: Observer | None) -> None:
         self._names = names
         self._cors = cors_origins
         self._observer = observer
@@ -101,7 +101,7 @@ class Answers:
     def _check_host(self, request: web.Request) -> None:
         """A stranger's name that leads to this address makes their script one of ours: names must be known."""
         given = request.headers.get(hdrs.HOST)
-        if given is None or is_known_host(given, self._names):
+        if given is None or self._names is None or is_known_host(given, self._names):
             return
         raise WebError(421, "not known by that name here: the operator can add it to the `names` of this port")
 
