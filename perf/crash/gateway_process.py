@@ -141,7 +141,9 @@ class Parts:
                 )
             else:
                 roles = '["rendezvous", "topology"]' if name == "core" else "[]"
-                file.write_text(f'name = "{name}"\nroles = {roles}\ndata = "{name}"\n{inside}{times}')
+                file.write_text(
+                    f'name = "{name}"\nroles = {roles}\ndata = "{name}"\nsocket = "{name}.sock"\n{inside}{times}'
+                )
             self.all[name] = Part(name, ["gateway" if name in GATEWAYS else "node", "-c", str(file)])
 
     async def start(self) -> None:
