@@ -23,7 +23,7 @@ topics = []                         # when given, serve only topics below these 
 only_own_self = false               # deny a topic whose document names another address as its own
 poll = false                        # look by itself at topics whose publishers do not ping
 poll_min = 300.0                    # seconds
-poll_max = 86400.0
+poll_max = 86400.0                  # a topic that never changes is looked at this rarely
 trusted_proxies = []                # take a client's address from these proxies' X-Forwarded-For
 # publisher_tokens_file = "publishers.tokens"   # one a line: who has one may bring content along with a ping
 # operator_token_file = "operator.token"        # opens /diagnostics
@@ -32,8 +32,8 @@ stop_grace = 5.0                    # seconds that requests under way get at SIG
 
 [hub.canary]                        # the hub sends itself a publication and looks whether it arrives
 enabled = true
-interval = 60.0
-deadline = 30.0
+interval = 60.0                     # seconds between two
+deadline = 30.0                     # seconds until one that has not arrived makes the hub unhealthy
 
 # [hub.tls]                         # speak https only; the files are looked at again when they change
 # certificate = "certificate.pem"   # with its chain
@@ -62,24 +62,25 @@ seed = "psph"                       # the same at all nodes: link tags follow fr
 [[node.links]]                      # not a default: one section for each link
 udp = "127.0.0.1:4001"              # listen here
 peer = "127.0.0.1:4002"             # and talk to nobody else
-mtu = 1472
+mtu = 1472                          # bytes of a datagram
 
 # [[node.links]]
-# ethernet = "veth0"
+# ethernet = "veth0"                # raw Ethernet instead of udp, peer and mtu
+# impaired = { loss = 0.01, delay = 0.02 }      # worse on purpose, to try things out
 
 [node.keys]                         # made by `psph keys`
-# signing = "gateway.key"
-# trusted = "trusted/"
-require_signatures = false
+# signing = "gateway.key"           # what this node signs with
+# trusted = "trusted/"              # public keys that are believed
+require_signatures = false          # hand up only what a known key has signed
 
 [node.times]
 hello = 1.0                         # a neighbour that says nothing for a few of these is gone
-lease = 30.0
+lease = 30.0                        # a node that says nothing for so long is forgotten by the rendezvous
 
 [node.retention]                    # how much of each item's past is kept for gateways that were away
-count = 1024
+count = 1024                        # versions
 bytes = 33554432
-age = 3600.0
+age = 3600.0                        # seconds
 
 [admin]                             # dashboard, metrics and health, apart from the port that strangers use
 # listen = "127.0.0.1:8090"         # without it there is no such port; on other addresses only with tokens
@@ -93,31 +94,31 @@ audit_bytes = 16777216              # of the log of actions, audit.jsonl beside 
 
 [limits]
 subscriptions_per_subscriber = 10000
-lease_min = 300                     # seconds
-lease_default = 864000
+lease_min = 300                     # seconds; a subscriber who asks for less gets this
+lease_default = 864000              # who does not say how long
 lease_max = 2592000
-connections = 20000
-request_bytes = 65536
-document_bytes = 8388608
+connections = 20000                 # open at the same time
+request_bytes = 65536               # of a form, or of content along with a ping
+document_bytes = 8388608            # of a topic's document
 requests_per_client = 200.0         # a second
 requests_per_client_burst = 2000.0
-requests_per_topic = 20.0
+requests_per_topic = 20.0           # pings and subscriptions a second
 requests_per_topic_burst = 200.0
-pending_checks = 100000
-waiting_topics = 100000
-fetches = 32
+pending_checks = 100000             # subscriptions whose callbacks have not answered yet
+waiting_topics = 100000             # pinged and not fetched yet
+fetches = 32                        # under way at the same time
 deliveries = 128                    # under way at the same time
 deliveries_per_host = 16
-delivery_timeout = 30.0
-streams = 2000
-kept_publications = 100000
+delivery_timeout = 30.0             # seconds that a callback may take
+streams = 2000                      # open Server-Sent-Events streams of the hub
+kept_publications = 100000          # delivered publications that are kept, for `Last-Event-ID` and replays
 kept_bytes = 1073741824
-kept_age = 604800.0
+kept_age = 604800.0                 # seconds
 
 [discovery]                         # SRV records of _psirp._tcp in the DNS: docs/discovery.md
 say_where = false                   # tell a subscriber who is denied which gateways the topic's domain names
 nameservers = []                    # addresses; default: those of the machine
-nameserver_port = 53
+nameserver_port = 53                # of all of them
 patience = 3.0                      # seconds that looking it up may take
 
 # Keep the own record current. Not a default: without this section, somebody else does.
@@ -130,8 +131,8 @@ patience = 3.0                      # seconds that looking it up may take
 # zone = "example.com"              # default: the domain
 # priority = 10                     # lower ones are tried first
 # weight = 10                       # a share among equals
-# ttl = 60
-# server_port = 53
+# ttl = 60                          # seconds that others may keep the record
+# server_port = 53                  # where updates go
 # interval = 300.0                  # seconds between two looks at the record
 
 [web]                               # for people and scripts: chat page, and topics by GET and POST (docs/rest.md)

@@ -6,6 +6,7 @@ from pathlib import Path
 from gateway.cli.errors import CommandError
 from gateway.config import ConfigError, load
 from gateway.config_example import EXAMPLE
+from gateway.config_reference import reference
 
 EXAMPLES = """
 examples:
@@ -21,15 +22,19 @@ that are named, and whether others can read the secrets. Its error names the key
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = "Check the configuration of a gateway, or print a complete example with comments."
     parser.epilog = EXAMPLES
-    what = parser.add_subparsers(dest="what", required=True, metavar="check|example")
+    what = parser.add_subparsers(dest="what", required=True, metavar="check|example|reference")
     check = what.add_parser("check", help="say whether a configuration can be used")
     check.add_argument("file", type=Path, metavar="FILE")
     what.add_parser("example", help="print a complete configuration with comments")
+    what.add_parser("reference", help="print a table of all keys, as in docs/configuration.md")
 
 
 def run(args: argparse.Namespace) -> int:
     if args.what == "example":
         print(EXAMPLE, end="")
+        return 0
+    if args.what == "reference":
+        print(reference(), end="")
         return 0
     try:
         config = load(args.file)

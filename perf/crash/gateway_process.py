@@ -119,7 +119,7 @@ class Parts:
 
     def __init__(self, folder: Path) -> None:
         host = _own_address()
-        free = iter(_free_ports(host, 2 * len(LINKS) + len(GATEWAYS)))
+        free = iter(free_ports(host, 2 * len(LINKS) + len(GATEWAYS)))
         links: dict[str, list[str]] = {name: [] for name in (*GATEWAYS, *NODES)}
         for one, other in LINKS:
             ports = next(free), next(free)
@@ -141,7 +141,9 @@ class Parts:
                 )
             else:
                 roles = '["rendezvous", "topology"]' if name == "core" else "[]"
-                file.write_text(f'name = "{name}"\nroles = {roles}\ndata = "{name}"\n{inside}{times}')
+                file.write_text(
+                    f'name = "{name}"\nroles = {roles}\ndata = "{name}"\nsocket = "{name}.sock"\n{inside}{times}'
+                )
             self.all[name] = Part(name, ["gateway" if name in GATEWAYS else "node", "-c", str(file)])
 
     async def start(self) -> None:
@@ -165,7 +167,7 @@ def _own_address() -> str:
     return f"127.{1 + secrets.randbelow(254)}.{secrets.randbelow(256)}.{1 + secrets.randbelow(254)}"
 
 
-def _free_ports(host: str, count: int) -> list[int]:
+def free_ports(host: str, count: int) -> list[int]:
     """Ports that nobody has now, for UDP and TCP alike; held all at once so that none comes twice."""
     with ExitStack() as stack:
         ports: list[int] = []

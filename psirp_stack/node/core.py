@@ -9,7 +9,7 @@ Still sans-I/O: links are `send` functions, time is an argument, and promises of
 """
 
 import random
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -53,6 +53,7 @@ from psirp_stack.control.tag_source import TagSource
 from psirp_stack.forwarder import Forwarder
 from psirp_stack.forwarding_model import BROADCAST_FID, LinkNumber
 from psirp_stack.graph import Graph
+from psirp_stack.node import attachment
 from psirp_stack.node.applications import Application, DeskConfig
 from psirp_stack.node.attachment import Asked, Consumed, Told
 from psirp_stack.node.desk import Desk
@@ -86,6 +87,8 @@ FRAMES_A_TURN = 256
 """Transport frames sent in one round, so that control messages are not held up by a large publication."""
 
 MAX_EARLY_FRAMES = 1024
+MAX_SERVING_KNOWN = 16_384
+"""Items of which the last word of who serves them is remembered."""
 """Frames that wait until their scope's policy is known. More are dropped, as if lost on the way, and repaired."""
 
 _ITEM = slice(FORWARDING_BYTES + SID_OFFSET, FORWARDING_BYTES + SID_OFFSET + 2 * ID_BYTES)
@@ -131,6 +134,7 @@ class NodeDrop(StrEnum):
     WRONG_FUNCTION = "a message for a role that this node does not have"
     NO_ROOM = "too much waits for the other side"
     EARLY = "the scope's policy is not known yet, and too much waits for it"
+    SERVING_FORGOTTEN = "who serves more items than can be remembered"
 
 
 @dataclass(slots=True)
@@ -175,6 +179,7 @@ class Node:
         self._arrival: LinkNumber | None = None
         self._delivered: deque[tuple[LinkNumber | None, bytes]] = deque()
         self._early: list[bytes] = []
+        self._serving: OrderedDict[ItemId, Served] = OrderedDict()
         self._tickets: dict[int, int] = {}
         """Number of the request to the rendezvous, by the courier's ticket."""
         self._planned: dict[int, Output] = {}
@@ -273,6 +278,12 @@ class Node:
 
     def ask(self, application: Application, request: Asked | Consumed, now: float) -> None:
         self.desk.request(application, request, now)
+        if isinstance(request, attachment.Subscribe) and self.signatures.awaits_policy(request.sid + request.rid):
+            # A node that begins a new life, or leaves an item and comes back, may be told who serves it before it has
+            # subscribed. To those who told it nothing has changed since, so nobody says it again.
+            told = self._serving.get(_item(request.sid, request.rid))
+            if told is not None:
+                self._take_serving(told, now)
         self._turn(now)
 
     # Time.
@@ -574,14 +585,27 @@ class Node:
             case StopPublish():
                 self.sender.revoke(_item(message.sid, message.rid), message.generation, now)
             case Served():
-                self.signatures.served(_item(message.sid, message.rid), message.policy)
-                # What this node publishes itself needs no network: the desk hands it out.
-                publisher = None if message.publisher == self.name else message.publisher
-                self.receiver.served(_item(message.sid, message.rid), publisher, message.policy, now)
+                self._remember_serving(message)
+                self._take_serving(message, now)
                 self.desk.served(message)
-                self._take_early(now)
             case _:
                 self.drops[NodeDrop.WRONG_FUNCTION] += 1
+
+    def _remember_serving(self, message: Served) -> None:
+        item = _item(message.sid, message.rid)
+        self._serving[item] = message
+        self._serving.move_to_end(item)
+        if len(self._serving) > MAX_SERVING_KNOWN:
+            self._serving.popitem(last=False)
+            self.drops[NodeDrop.SERVING_FORGOTTEN] += 1
+
+    def _take_serving(self, message: Served, now: float) -> None:
+        item = _item(message.sid, message.rid)
+        self.signatures.served(item, message.policy)
+        # What this node publishes itself needs no network: the desk hands it out.
+        publisher = None if message.publisher == self.name else message.publisher
+        self.receiver.served(item, publisher, message.policy, now)
+        self._take_early(now)
 
     # Transport.
 

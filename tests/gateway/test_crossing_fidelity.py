@@ -8,11 +8,20 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession
 
+from gateway.adapters.push import PushAdapter
 from gateway.gateway import Gateway
+from gateway.model import FOREVER, Subscription
+from gateway.model import Crossing as Parcel
+from gateway.store import MIGRATIONS, ControlStore
+from identifiers import DEFAULT_NAMING
 from psirp_stack.emulation.network import EmulatedNetwork
 from psirp_stack.emulation.plan import plan
 from psirp_stack.node.config import TimesFile
+from push_hub.canary import CanaryConfig
+from push_hub.hub import Hub, HubConfig
 from push_hub.intake.events import TopicFetched
+from push_hub.model import Content
+from storage import Database
 from tests.gateway.stock_subscriber import StockPublisher, StockSubscriber
 from tests.gateway.test_crossing import World, feed, until
 
@@ -167,3 +176,31 @@ async def test_after_the_last_subscriber_beyond_left_nothing_is_sent_any_more(wo
     await until(lambda: node.desk.published_items == 1)
     assert node.sender.counters.fresh_frames == sent
     assert len(crossing.far.taken) == 1
+
+
+@pytest.mark.parametrize(
+    ("crossed", "brought"),
+    [
+        ("http://feeds.example/a", ["http://feeds.example/a"]),
+        ("https://feeds.example/a", ["http://feeds.example/a", "https://feeds.example/a"]),
+    ],
+)
+async def test_what_was_fetched_over_http_is_never_given_to_who_asked_for_https(
+    tmp_path: Path, crossed: str, brought: list[str]
+) -> None:
+    """One item, two spellings."""
+    hub = Hub(HubConfig(tmp_path / "hub", canary=CanaryConfig(enabled=False)))
+    given: list[str] = []
+
+    async def bring(topic: str, self_url: str, content: Content) -> None:
+        given.append(topic)
+
+    hub.bring = bring  # type: ignore[method-assign]
+    with Database.open(tmp_path / "control.sqlite", MIGRATIONS) as database:
+        store = ControlStore(database)
+        adapter = PushAdapter(hub, DEFAULT_NAMING, None, store)  # type: ignore[arg-type]
+        spellings = ("http://feeds.example/a", "https://feeds.example/a")
+        assert adapter.item_of(spellings[0]) == adapter.item_of(spellings[1])
+        wanted = [Subscription("push", "hub", url, "", adapter.item_of(url), FOREVER) for url in spellings]
+        await adapter.deliver(Parcel("push", crossed, "text/plain", b"x"), wanted)
+    assert given == brought
