@@ -127,4 +127,5 @@ idle_days = 90.0                    # then a name is free again
 unused_days = 1.0                   # the same for one that never talked to anybody
 pages = 2000                        # open at the same time
 pages_per_person = 8
+pages_per_client = 200              # of one address
 """
