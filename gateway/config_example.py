@@ -202,4 +202,5 @@ default = "allow"                   # when none does; or "deny"
 # origin = "network"                # the publication comes from the PSIRP network; or "web"
 # signers = ["<hash of a key>"]     # and is signed with one of these keys (`psph keys show`)
 # reason = "not here"               # what is answered
+pages_per_client = 200              # of one address
 """

@@ -69,6 +69,8 @@ class ChatConfig:
     publish_timeout: float = 15.0
     max_pages: int = 2_000
     max_pages_per_user: int = 8
+    max_pages_per_client: int = 200
+    """Of one address, whatever the names: many people may be behind it, but nobody shuts the others out alone."""
     heartbeat: float = 20.0
     write_timeout: float = 30.0
 

@@ -25,6 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "Show a feed crossing from one domain to another. In domain B a blog writes an entry now and then and pings\n"
         "its hub; in domain A a reader has subscribed to the blog at its own hub. Between the two hubs there is\n"
         f"nothing but a PSIRP network of {NODES} nodes, and neither blog nor reader knows it.\n"
+        "Both domains have a chat page as well: two people at two browsers talk over the same network.\n"
         "Ctrl-C ends it and says what crossed."
     )
     parser.epilog = (

@@ -5,6 +5,7 @@ The token is sent as a header and never in an address or a cookie: two gateways 
 
 import asyncio
 import time
+from collections import Counter
 from typing import TypeVar
 
 import msgspec
@@ -70,6 +71,8 @@ class ChatRoutes:
         self._answers = answers
         config = chat.config
         self._speech = Limiter(Rate(config.messages_per_second, config.message_burst), MAX_LIMITER_KEYS)
+        self._pages: Counter[str] = Counter()
+        """Open pages of each client."""
         self._names = Limiter(NAMES, MAX_LIMITER_KEYS)
 
     def add_to(self, app: web.Application) -> None:
@@ -134,9 +137,13 @@ class ChatRoutes:
         after = _number(request.headers.get("Last-Event-ID") or request.query.get("since"), "Last-Event-ID")
         if after is None:
             after = self._chat.store.latest_change()
+        client = self._gate.client_key(request)
+        if self._pages[client] >= self._chat.config.max_pages_per_client:
+            raise WebError(429, "you have too many pages open", 10.0)
         wake = self._chat.watch(user)
         if wake is None:
             raise WebError(503, "too many pages are open", 10.0)
+        self._pages[client] += 1
         try:
             response = web.StreamResponse(headers=EVENT_STREAM)
             await response.prepare(request)
@@ -144,6 +151,9 @@ class ChatRoutes:
             return response
         finally:
             self._chat.unwatch(user, wake)
+            self._pages[client] -= 1
+            if not self._pages[client]:
+                del self._pages[client]
 
     async def _follow(
         self, response: web.StreamResponse, user: str, token: str, after: int, wake: asyncio.Event

@@ -62,6 +62,7 @@ class ChatSection(Struct, frozen=True, forbid_unknown_fields=True):
     unused_days: Positive = ChatConfig("example.com").unused_days
     pages: Count = ChatConfig("example.com").max_pages
     pages_per_person: Count = ChatConfig("example.com").max_pages_per_user
+    pages_per_client: Count = ChatConfig("example.com").max_pages_per_client
 
 
 def web_config(
@@ -126,6 +127,7 @@ def _chat(section: ChatSection, domain: str | None) -> ChatConfig | None:
         message_burst=section.messages_burst,
         max_pages=section.pages,
         max_pages_per_user=section.pages_per_person,
+        max_pages_per_client=section.pages_per_client,
     )
 
 

@@ -354,6 +354,21 @@ async def test_refusals_say_what_is_wrong(world: World) -> None:
         assert not any(type(event).__name__ == "RequestBroke" for event in world.events)
 
 
+async def test_one_client_cannot_open_all_the_pages(world: World) -> None:
+    config = ChatConfig("a.example", max_pages_per_client=2)
+    async with world.domain("n0", "a", chat=config) as a:
+        people = [await Person.named(world, a, user) for user in ("one", "two", "three")]
+        pages = [await person.events() for person in people[:2]]
+        assert (await people[2].ask("GET", "events")).status == 429
+        pages[0].answer.close()
+        async with asyncio.timeout(20):
+            while (answer := await people[2].ask("GET", "events")).status == 429:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert answer.status == 200
+        answer.close()
+        pages[1].answer.close()
+
+
 async def test_other_sites_and_unknown_host_names_are_refused(world: World) -> None:
     async with world.domain("n0", "a") as a:
         evil = {"Origin": "http://evil.example"}

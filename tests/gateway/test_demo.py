@@ -1,7 +1,10 @@
 """The demonstration shows what it says it shows."""
 
 import asyncio
+import re
 from pathlib import Path
+
+import pytest
 
 from gateway.cli.main import main
 from gateway.demo import Arrival, Demo
@@ -20,6 +23,15 @@ async def test_entries_of_the_blog_reach_the_reader_in_the_other_domain(tmp_path
         assert demo.gateway_a.hub.url != demo.gateway_b.hub.url
         assert demo.gateway_b.hub.subscriptions.count(demo.topic) == 0
     assert demo.summary.lines()[0].startswith("3 written, 3 crossed")
+
+
+def test_the_command_says_where_the_chat_pages_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--seconds", "3", "--every", "0.5", "--data", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    pages = re.findall(r"^domain ([AB]), chat +http://127\.0\.0\.1:(\d+)/chat/$", said, re.MULTILINE)
+    assert [domain for domain, _ in pages] == ["B", "A"]
+    assert len({port for _, port in pages}) == 2
+    assert "bob@b.example" in said
 
 
 def test_a_wrong_option_is_one_line() -> None:

@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage import Database, Migration, MigrationError
@@ -32,6 +32,7 @@ releases = st.lists(
 )
 
 
+@settings(max_examples=25)
 @given(releases)
 def test_each_owner_grows_by_itself_whatever_the_others_do(growth: list[tuple[list[str], list[int]]]) -> None:
     """Every release appends to some lists, puts the lists together in another order, and opens the same file."""
