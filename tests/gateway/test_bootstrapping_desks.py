@@ -1,5 +1,7 @@
 """What manager and requester remember and say to each other, without a network: under loss, reordering and restarts."""
 
+import asyncio
+import contextlib
 from typing import Any
 
 import pytest
@@ -7,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from gateway.bootstrapping.background import Background
 from gateway.bootstrapping.manager_desk import RESTART_GRACE, DeskLimits, Held, Known, ManagerDesk, Outcome, Verdict
 from gateway.bootstrapping.messages import (
     MAX_REASON,
@@ -232,6 +235,27 @@ def test_leases_that_ended_while_the_manager_was_away_wait_for_their_renewals() 
     assert desk.hear(wants(TOPICS[0], serial=9, number=9), 5001.0).consider == (), "what was decided stays so"
     assert desk.expire(5000.0 + RESTART_GRACE + 1) == Outcome()
     assert desk.expire(5101.0).ended == (TOPICS[0],)
+
+
+async def test_what_runs_in_the_background_ends_also_when_it_overhears_that_once() -> None:
+    failures: list[str] = []
+    background = Background(failures.append)
+    waiting = asyncio.Event()
+
+    async def deaf_once() -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await waiting.wait()
+        await waiting.wait()
+
+    async def broken() -> None:
+        raise ValueError("nobody foresaw this")
+
+    background.run(deaf_once())
+    background.run(broken())
+    await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        await background.stop()
+    assert failures == ["ValueError: nobody foresaw this"]
 
 
 # The requester.
