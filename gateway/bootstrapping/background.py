@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 
+STOP_AGAIN = 1.0
+
 
 class Background:
     def __init__(self, failed: Callable[[str], None]) -> None:
@@ -16,10 +18,12 @@ class Background:
         task.add_done_callback(self._ended)
 
     async def stop(self) -> None:
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        """Again for what did not notice, or began something else."""
+        while self._tasks:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(self._tasks, timeout=STOP_AGAIN)
+            await asyncio.sleep(0)  # so that those which ended are taken from the set
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -3,8 +3,9 @@
 import argparse
 import json
 
+from gateway.bootstrapping.standing import standing_of
 from gateway.cli.psirp import add_naming_arguments, add_node_arguments, item_named, naming_of, with_node
-from identifiers import HashName, ItemId, Naming, NoZoneError, Scheme, Topic
+from identifiers import HashName, ItemId, Naming, NoZoneError, Scheme, Topic, zone_of
 from psirp_stack.control.codes import Code
 from psirp_stack.node.api import Client
 from psirp_stack.node.attachment import Why
@@ -15,8 +16,8 @@ examples:
   psph explain ::01/::02 --json
 
 It says the first thing that stands between publisher and subscriber: no publisher, no subscriber, refused, filter too
-full, unreachable, or that somebody uses the same topic under another scheme or hash. Exit code 0 when matched, 1
-otherwise.
+full, unreachable, or that somebody uses the same topic under another scheme or hash; and whether a gateway manages
+the topic's zone, which is why a subscription to it is accepted or denied. Exit code 0 when matched, 1 otherwise.
 """
 EXIT_NOT_MATCHED = 1
 
@@ -41,10 +42,21 @@ def run(args: argparse.Namespace) -> int:
             other = await _under_another_naming(client, Topic.parse(args.item), naming, why)
             if other is not None:
                 code, reason = Code.SCHEME_MISMATCH, other
-        print(_as_json(item, code, reason, why) if args.json else _as_text(item, code, reason, why))
+        zone = None
+        if code is not Code.SUCCESS and "://" in args.item:
+            zone = await _zone(client, Topic.parse(args.item), naming)
+        print(_as_json(item, code, reason, why, zone) if args.json else _as_text(item, code, reason, why, zone))
         return 0 if code is Code.SUCCESS else EXIT_NOT_MATCHED
 
     return with_node(args, work)
+
+
+async def _zone(client: Client, topic: Topic, naming: Naming) -> str | None:
+    """Whether a gateway answers for the topic's zone: why a subscription to it would be denied, or not."""
+    try:
+        return (await standing_of(client, naming, zone_of(topic.host), topic)).text
+    except NoZoneError:
+        return None
 
 
 async def _under_another_naming(client: Client, topic: Topic, naming: Naming, why: Why) -> str | None:
@@ -69,7 +81,7 @@ async def _under_another_naming(client: Client, topic: Topic, naming: Naming, wh
     return None
 
 
-def _as_json(item: ItemId, code: Code, reason: str, why: Why) -> str:
+def _as_json(item: ItemId, code: Code, reason: str, why: Why, zone: str | None) -> str:
     return json.dumps(
         {
             "sid": str(item.sid),
@@ -79,12 +91,13 @@ def _as_json(item: ItemId, code: Code, reason: str, why: Why) -> str:
             "publishers": why.publishers,
             "subscribers": why.subscribers,
             "refusals": why.refusals,
+            "zone": zone,
             "unserved": {name: Code(number).name.lower() for name, number in why.unserved},
         }
     )
 
 
-def _as_text(item: ItemId, code: Code, reason: str, why: Why) -> str:
+def _as_text(item: ItemId, code: Code, reason: str, why: Why, zone: str | None) -> str:
     lines = [
         f"{item}",
         f"  {'matched' if code is Code.SUCCESS else code.name.lower().replace('_', ' ')}: {reason}",
@@ -93,4 +106,6 @@ def _as_text(item: ItemId, code: Code, reason: str, why: Why) -> str:
     ]
     lines += [f"  refused      {refusal}" for refusal in why.refusals]
     lines += [f"  not served   {name}: {Code(number).name.lower()}" for name, number in why.unserved]
+    if zone is not None:
+        lines.append(f"  zone         {zone}")
     return "\n".join(lines)

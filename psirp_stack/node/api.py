@@ -109,8 +109,8 @@ class Subscription:
 
     async def stop(self) -> None:
         self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+        # Not `await self._task`: who is cancelled here must notice it, and not take it for the task's end.
+        await asyncio.wait([self._task])
         while not self._parcels.empty():
             self._client.consumed(self.item, self._parcels.get_nowait())
 

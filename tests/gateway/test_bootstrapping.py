@@ -1,6 +1,7 @@
 """A client of domain A subscribes to a topic of domain B, whose hub is somebody else's; every step of it crosses."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -311,6 +312,27 @@ async def test_a_subscription_that_the_distant_hub_ends_later_is_denied_to_the_s
         await until(lambda: reader.inbox.denied)
         assert "closed for good" in reader.inbox.denied[0]
         await until(lambda: a.hub.subscriptions.count(distant.topic) == 0)
+
+
+async def explained(world: World, topic: str) -> tuple[int, str]:
+    """What an operator of domain A is told by `psph explain`."""
+    socket = str(socket_of(world.data / "net", "n3"))
+    command = [sys.executable, "-m", "gateway.cli.main", "explain", topic, "--socket", socket]
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    output, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, output.decode()
+
+
+async def test_explain_says_who_manages_the_zone_of_a_topic_that_does_not_arrive(world: World) -> None:
+    topic = f"http://{HOST}/feed"
+    code, text = await explained(world, topic)
+    assert code == 1
+    assert f"nobody in the network manages the zone {ZONE}" in text
+    async with world.manager() as b:
+        assert f"the zone {ZONE} is managed by {b.hub.url}" in (await explained(world, topic))[1]
+    async with world.manager(naming=Naming(Scheme.ZONE)) as b:
+        assert f"{b.hub.url} manages {ZONE}, but we name topics by" in (await explained(world, topic))[1]
 
 
 async def test_a_topic_of_another_zone_is_not_asked_of_this_manager(world: World) -> None:
