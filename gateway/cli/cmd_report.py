@@ -5,11 +5,16 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gateway.cli.errors import CommandError
 
+if TYPE_CHECKING:
+    from perf.pipeline.tables import DifferenceRow
+
 DEFAULT_OUT = Path("report")
 STEPS = 9
+TOLERANCE = 5.0
 NEEDS = "psph report needs Spark and matplotlib: install psph[analytics]"
 
 
@@ -28,7 +33,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  psph report RUN --master spark://host:7077         on a cluster that sees the same files"
     )
     parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="directory of a run")
-    parser.add_argument("--out", type=Path, default=DEFAULT_OUT, metavar="DIR", help=f"default: {DEFAULT_OUT}")
+    parser.add_argument(
+        "--out", type=Path, default=DEFAULT_OUT, metavar="DIR", help=f"where the report goes; default: {DEFAULT_OUT}"
+    )
     parser.add_argument("--master", default="local[*]", help="where Spark runs; default: local[*], inside this process")
     parser.add_argument("--memory", default="3g", help="heap of the driver; default: 3g")
     parser.add_argument(
@@ -38,6 +45,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--compare", action="store_true", help="two runs: exit with 1 when the second is significantly slower"
     )
+    parser.add_argument(
+        "--tolerance", type=float, default=TOLERANCE, metavar="PERCENT",
+        help="with --compare: how much larger a median may be; in long runs any difference is significant; "
+        f"default: {TOLERANCE:g}",
+    )  # fmt: skip
     how.add_argument("--live", action="store_true", help="follow one run: a table that refreshes, until Ctrl-C")
     parser.add_argument("--seconds", type=float, help="with --live: stop after so many seconds")
 
@@ -97,17 +109,22 @@ def _report(args: argparse.Namespace) -> int:
     print(f"report: {report.page}")
     if not args.compare:
         return 0
-    return 1 if regressed(analysis.between_runs) else 0
+    slower = regressions(analysis.between_runs, args.tolerance)
+    for worse in slower:
+        print(f"REGRESSION in {worse.within}: median {worse.first_p50_ms:.3g} ms to {worse.second_p50_ms:.3g} ms")
+    return 1 if slower else 0
 
 
-def regressed(rows: Sequence[object]) -> bool:
-    """Whether the second run is significantly slower end to end, in any domain."""
-    from perf.pipeline.tables import DifferenceRow
-
-    return any(
-        isinstance(row, DifferenceRow) and row.stage == "end_to_end" and row.significant and row.slower > 0.5
+def regressions(rows: "Sequence[DifferenceRow]", tolerance: float) -> "list[DifferenceRow]":
+    """Where the second run is slower end to end: significantly, and by more than `tolerance` percent."""
+    return [
+        row
         for row in rows
-    )
+        if row.stage == "end_to_end"
+        and row.significant
+        and row.slower > 0.5
+        and row.second_p50_ms > row.first_p50_ms * (1 + tolerance / 100)
+    ]
 
 
 def _live(args: argparse.Namespace) -> int:

@@ -2,7 +2,8 @@
 
 A publication's records meet in a session window: when nothing was heard of it for `GAP` and the watermark has passed,
 its records go through the same stitching as in the batch analysis. Latencies are counted by time window and bucket;
-counts of later micro-batches add up. What comes later than the watermark is dropped by Spark and counted here.
+counts of later micro-batches add up. What comes later than the watermark is dropped by Spark and counted here, and so
+are rows that are no record. The watermark moves with the records: a run's last publications show when later ones come.
 """
 
 import tempfile
@@ -25,8 +26,9 @@ from rich.table import Table
 from perf.pipeline.analysis import correct, find_crossings
 from perf.pipeline.buckets import bucket, middle_of
 from perf.pipeline.clocks import Crossing, estimate_offsets
-from perf.pipeline.reading import BROKEN, spark_schema, usable
+from perf.pipeline.reading import BROKEN, how_many, spark_schema, usable
 from perf.pipeline.stitching import PUBLICATION, stitch
+from perf.traces.formats import Format
 from perf.traces.run import TRACES, load_run
 from perf.traces.schema import COLUMN_NAMES
 
@@ -38,6 +40,7 @@ WINDOWS_KEPT: Final = 360
 TRIGGER: Final = "2 seconds"
 FILES_A_TRIGGER: Final = 16
 SNAPSHOT: Final = "live.json"
+OBSERVED: Final = "records"
 SHOWN: Final = 20
 QUANTILES: Final = (0.5, 0.9, 0.99, 0.999)
 
@@ -67,8 +70,11 @@ class LiveState:
     crossings: dict[tuple[str, str, str], Crossing] = field(default_factory=dict)
     endings: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     negative: int = 0
+    records: int = 0
+    unusable: int = 0
     late: int = 0
-    batches: set[int] = field(default_factory=set)
+    last_batch: int = -1
+    last_progress: str = ""
 
     def add(self, counts: Iterable[tuple[Key, int, int]]) -> None:
         for key, number, count in counts:
@@ -102,39 +108,47 @@ def quantiles_of(counts: Mapping[int, int]) -> list[float]:
 
 
 def start(
-    session: SparkSession, run: Path, state: LiveState, checkpoint: Path, *, once: bool = False
+    session: SparkSession, run: Path, state: LiveState, checkpoint: Path, *, trigger: str = TRIGGER
 ) -> StreamingQuery:
-    """Begin to follow a run. `once` takes what is there and stops."""
+    """Begin to follow a run."""
     session.conf.set("spark.sql.shuffle.partitions", "2")
-    folder = run / TRACES
-    form = "json" if any(folder.glob("*.jsonl")) else "parquet"
-    stream = (
-        session.readStream.schema(spark_schema())
-        .option("maxFilesPerTrigger", "1" if once else str(FILES_A_TRIGGER))
-        .format(form)
-        .load(folder.resolve().as_uri())
+    # A run that has just begun has no file yet that would say which format it writes.
+    stream = _files(session, run, Format.PARQUET).unionByName(_files(session, run, Format.JSON_LINES))
+    observed = stream.withColumn("_fine", usable()).observe(
+        OBSERVED, F.count(F.lit(1)).alias("records"), how_many(~F.col("_fine")).alias("unusable")
     )
-    records = stream.withColumn(BROKEN, F.lit(None).cast("string")).where(usable()).drop(BROKEN)
+    records = observed.where("_fine").drop("_fine", BROKEN)
     timed = records.withColumn("at", F.timestamp_micros((F.col("wall_ns") / 1000).cast("long")))
     sessions = (
         timed.withWatermark("at", LATENESS)
         .groupBy(F.session_window("at", GAP), "run", "publication")
         .agg(F.collect_list(F.struct(*COLUMN_NAMES)).alias("records"))
     )
-    writer = (
+    return (
         sessions.writeStream.outputMode("append")
         .foreachBatch(lambda batch, number: take_batch(state, batch, number))
         .option("checkpointLocation", str(checkpoint))
+        .trigger(processingTime=trigger)
+        .start()
     )
-    writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=TRIGGER)
-    return writer.start()
+
+
+def _files(session: SparkSession, run: Path, form: Format) -> DataFrame:
+    return (
+        session.readStream.schema(spark_schema().add(BROKEN, "string"))
+        .format("json" if form is Format.JSON_LINES else "parquet")
+        .option("columnNameOfCorruptRecord", BROKEN)
+        .option("pathGlobFilter", f"*.{form}")
+        .option("maxFilesPerTrigger", str(FILES_A_TRIGGER))
+        .load((run / TRACES).resolve().as_uri())
+    )
 
 
 def take_batch(state: LiveState, batch: DataFrame, number: int) -> None:
     """One micro-batch of whole publications. A batch that Spark repeats after a failure counts once."""
-    if number in state.batches:
+    if number <= state.last_batch:
         return
-    state.batches.add(number)
+    state.last_batch = number
     records = batch.select(F.explode("records").alias("record")).select("record.*")
     stitched = stitch(records, 2).localCheckpoint()
     stages = stitched.where(F.col("stage") != PUBLICATION)
@@ -165,13 +179,17 @@ def take_batch(state: LiveState, batch: DataFrame, number: int) -> None:
         state.endings[row["ending"]] += row["count"]
 
 
-def late_rows(query: StreamingQuery) -> int:
-    """Rows that came after the watermark, as far as Spark remembers its progress."""
-    return sum(
-        operator["numRowsDroppedByWatermark"]
-        for progress in query.recentProgress
-        for operator in (progress["stateOperators"] if isinstance(progress, dict) else [])
-    )
+def take_progress(state: LiveState, query: StreamingQuery) -> None:
+    """Add what Spark says of its latest micro-batches. It remembers a hundred: ask more often than that."""
+    for progress in query.recentProgress:
+        if progress["timestamp"] <= state.last_progress:
+            continue
+        state.last_progress = progress["timestamp"]
+        state.late += sum(operator["numRowsDroppedByWatermark"] for operator in progress["stateOperators"])
+        seen = progress["observedMetrics"].get(OBSERVED)
+        if seen is not None:
+            state.records += seen["records"]
+            state.unusable += seen["unusable"]
 
 
 def follow(
@@ -192,7 +210,7 @@ def follow(
         try:
             while query.isActive and (until is None or clock() < until):
                 query.awaitTermination(1)
-                state.late = late_rows(query)
+                take_progress(state, query)
                 screen.update(as_table(name, state), refresh=True)
                 write_snapshot(out, name, state)
         except KeyboardInterrupt:
@@ -214,7 +232,10 @@ def as_table(name: str, state: LiveState) -> Table:
 
 def _caption(state: LiveState) -> str:
     ends = ", ".join(f"{count:,} {how}" for how, count in sorted(state.endings.items())) or "none yet"
-    return f"publications: {ends}; late records: {state.late:,}; below zero: {state.negative:,}"
+    return (
+        f"publications: {ends}; records: {state.records:,}, of which {state.unusable:,} unusable and {state.late:,} "
+        f"late; latencies below zero: {state.negative:,}"
+    )
 
 
 def write_snapshot(out: Path, name: str, state: LiveState) -> None:
@@ -223,7 +244,10 @@ def write_snapshot(out: Path, name: str, state: LiveState) -> None:
         "run": name,
         "window_seconds": WINDOW_SECONDS,
         "endings": dict(state.endings),
+        "records": state.records,
+        "unusable": state.unusable,
         "late": state.late,
+        "below_zero": state.negative,
         "rows": [asdict(row) for row in state.rows()],
     }
     fresh = out / f".{SNAPSHOT}.part"

@@ -30,7 +30,7 @@ def build_report(analysis: Analysis, out: Path, matching: Sequence[MatchingPoint
     (out / "plots").mkdir(exist_ok=True)
     for plot in plots:
         (out / "plots" / f"{plot.name}.png").write_bytes(plot.png)
-    says = statements(analysis)
+    says = statements(analysis, matching)
     page = out / PAGE
     page.write_text(render(analysis, says, plots), encoding="utf-8")
     return Report(page, tuple(says), tuple(plot.name for plot in plots))

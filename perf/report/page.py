@@ -7,8 +7,10 @@ from html import escape
 from typing import TYPE_CHECKING, Final
 
 from perf.pipeline.analysis import Analysis
+from perf.pipeline.tables import FileRow, LatencyRow
 from perf.report.plots import Plot
 from perf.report.tables import TABLES, rows_of
+from perf.traces.files import State
 from perf.traces.run import Run
 
 if TYPE_CHECKING:
@@ -36,7 +38,8 @@ h1{font-size:1.6rem}h2{font-size:1.2rem;margin-top:2.2rem;border-bottom:1px soli
 table{border-collapse:collapse;font-size:.82rem;display:block;overflow-x:auto}
 td,th{padding:.15rem .6rem;text-align:right;border-bottom:1px solid #eee;white-space:nowrap}
 td:first-child,th:first-child{text-align:left}img{max-width:100%}.says li{margin:.3rem 0}
-small{color:#666}
+.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(26rem,1fr));gap:1rem}.plots p{margin:0}
+summary{cursor:pointer;margin:.6rem 0}small{color:#666}
 """
 METHODS: Final = """
 Latencies are differences of one monotonic clock where both ends share it; otherwise of wall clocks, corrected by the
@@ -45,6 +48,26 @@ successive publications of one flow (topic, both nodes, subscriber). Rank tests 
 by less than 1/1024 as tied; p values are by the normal and Student's t approximations, corrected for ties. Only steps
 with outcome ok count, each the first time it happened; p below 0.01 is called significant.
 """
+
+
+NEEDED: Final = {
+    "load": "Percentiles against load are drawn when a run offered at least two loads.",
+    "prototype-payload": "The prototype's first figure (payload) is drawn when a run had at least two sizes.",
+    "prototype-topics": "The second and third figure of the prototype (topics, keys) are drawn from the file that "
+    "`psph bench matching --out FILE` writes and `psph report --matching FILE` reads.",
+}
+FOLDED: Final = {"latency": "rows by payload, hop and load", "files": "files in good order"}
+
+
+def in_the_open(row: object) -> bool:
+    """What a reader wants to see first: whole distributions, and files that something is wrong with."""
+    match row:
+        case LatencyRow():
+            return row.by == "all"
+        case FileRow():
+            return row.state != State.GOOD
+        case _:
+            return True
 
 
 def render(analysis: Analysis, says: Sequence[str], plots: Sequence[Plot]) -> str:
@@ -60,15 +83,27 @@ def _parts(analysis: Analysis, says: Sequence[str], plots: Sequence[Plot]) -> It
     for run in analysis.inventory.runs:
         yield _run(run)
     if plots:
-        yield "<h2>Plots</h2>"
-    for plot in plots:
-        data = b64encode(plot.png).decode("ascii")
-        yield f'<p><img alt="{escape(plot.title)}" src="data:image/png;base64,{data}"></p>'
+        yield '<h2>Plots</h2><div class="plots">'
+        for plot in plots:
+            data = b64encode(plot.png).decode("ascii")
+            yield f'<p><img alt="{escape(plot.title)}" src="data:image/png;base64,{data}"></p>'
+        yield "</div>"
+    missing = [note for name, note in NEEDED.items() if name not in {plot.name for plot in plots}]
+    if missing:
+        yield f"<p><small>{escape(' '.join(missing))}</small></p>"
     for name, kind in TABLES.items():
         rows = rows_of(analysis, name)
         if rows and name not in HIDDEN:
             yield f"<h2>{escape(HEADINGS[name])}</h2>"
-            yield _table([field.name for field in fields(kind)], rows)
+            columns = [field.name for field in fields(kind)]
+            if len(analysis.inventory.runs) == 1 and columns[0] == "run":
+                del columns[0]  # it is named above
+            open_rows = [row for row in rows if in_the_open(row)]
+            folded = [row for row in rows if not in_the_open(row)]
+            if open_rows:
+                yield _table(columns, open_rows)
+            if folded:
+                yield f"<details><summary>{len(folded):,} {FOLDED[name]}</summary>{_table(columns, folded)}</details>"
     yield f"<h2>How it was computed</h2><p>{METHODS}</p></body></html>"
 
 

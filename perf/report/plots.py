@@ -19,6 +19,7 @@ SIZE: Final = (8.0, 4.5)
 DPI: Final = 110
 COLOURS: Final = {"push": "#1f77b4", "psirp": "#d62728"}
 LINES: Final = ("-", "--", ":", "-.")
+MARKERS: Final = ("o", "s", "^")
 MOST_RUNS: Final = 4
 
 
@@ -73,7 +74,9 @@ def _all(analysis: Analysis, matching: Sequence[MatchingPoint]) -> Iterator[Plot
             for (run, domain, stage), points in drawn.items():
                 xs, ys = zip(*sorted(points), strict=True)
                 label = f"{run} {domain}" + (f" {stage}" if len(stages) > 1 else "")
-                axes.plot(xs, ys, marker="o", markersize=3, label=label, color=COLOURS[domain], linestyle=style[run])
+                axes.plot(xs, ys, marker=MARKERS[stages.index(stage)], markersize=4, label=label,
+                          color=COLOURS[domain], linestyle=style[run])  # fmt: skip
+            axes.set_ylim(bottom=0)  # what does not depend on x should look as if it did not
             return bool(drawn)
 
         return fill

@@ -1,1 +1,1 @@
-"""Traces: one record per step of a publication, beside the run they came from. See `docs/trace-schema.md`."""
+"""Traces: one record per step of a publication, beside the run they came from. See `docs/traces.md`."""

@@ -1,7 +1,7 @@
 """The trace record: what it says, in which order steps come, and what older files lack.
 
 One record is one step of one publication at one node. Live gateways, benchmarks and simulations write the same
-records, so that one pipeline reads them all. `docs/trace-schema.md` explains every field.
+records, so that one pipeline reads them all. `docs/traces.md` explains every field.
 """
 
 from dataclasses import dataclass
