@@ -65,7 +65,7 @@ class Setting:
     """Subscribers of each topic at each of these gateways."""
     local: bool = True
     """Whether each topic has a subscriber at the publisher's own gateway, too."""
-    topics: int = 20
+    topics: int = 60
     trace_publisher: bool = True
     """Whether the publisher's gateway traces; without, a publication begins with the subscription to it."""
 
