@@ -12,6 +12,8 @@ SETUP_INPUTS := pyproject.toml constraints.txt
 ARGS ?=
 # Where `make bench` leaves its runs and its report.
 BENCH ?= var/bench
+# Plots show the first four runs of a report.
+BENCH_FIRST := payload-steady payload-first load hops
 
 .DEFAULT_GOAL := help
 .PHONY: help run test bench lint format pytest debian-packages clean constraints
@@ -30,7 +32,8 @@ bench: $(VENV)/.dev ## a quick suite of workloads and one report of it, in under
 	$(BIN)/psph bench matching --quick --out $(BENCH)/matching.json
 	$(BIN)/psph bench traces --quick --result $(BENCH)/traces.json
 	$(BIN)/psph bench workload suite --quick --run $(BENCH)/runs --out $(BENCH)/workloads.json
-	$(BIN)/psph report $(BENCH)/runs/* --matching $(BENCH)/matching.json --out $(BENCH)/report
+	$(BIN)/psph report $(BENCH_FIRST:%=$(BENCH)/runs/%) $$(ls -d $(BENCH)/runs/* | grep -v $(BENCH_FIRST:%=-e /%$$)) \
+	  --matching $(BENCH)/matching.json --out $(BENCH)/report
 
 lint: $(VENV)/.dev ## ruff (lint and format) and mypy --strict
 	$(BIN)/ruff check .

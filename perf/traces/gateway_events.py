@@ -44,6 +44,7 @@ class Arrived:
     version: bytes
     published_ms: int
     hops: int | None
+    """None when it was published on the gateway's own node."""
 
 
 class GatewayTracer:
@@ -132,6 +133,9 @@ class GatewayTracer:
         item, size = arrived.item, len(arrived.document)
         name = publication_name(item, arrived.document)
         asked = self._asked.pop(item, None)
+        if arrived.hops is None:  # published on this very node: it comes back, but crossed nothing
+            _keep(self._versions, arrived.version, (name, item, arrived.topic, size))
+            return
         if asked is not None and arrived.published_ms * _MS < asked[1][1]:
             self._joins += 1
             plain, name = name, f"{name}@{self._node}.{self._joins}"

@@ -207,7 +207,7 @@ class HubTracer:
             "hop": Constant(None),
             "delivery": flat[1::4],
             "attempt": flat[2::4],
-            "load": Coded(codes, [one.load for one in known]),
+            "load": _load_column(codes, known),
             "monotonic_ns": monotonic,
             "wall_ns": array("q", [time_ns + ahead for time_ns in monotonic]),
             "clock": Constant(self._clock),
@@ -223,6 +223,11 @@ class HubTracer:
                 kept.extend(flat[start : start + 4])
         self.unknown += (len(flat) - len(kept)) // 4
         return kept
+
+
+def _load_column(codes: "array[int]", known: Sequence[_Known]) -> Values:
+    loads = [one.load for one in known]
+    return Constant(loads[0]) if len(set(loads)) == 1 else Coded(codes, loads)
 
 
 def remember(moments: dict[str, Moment], topic: str, at: Moment) -> None:

@@ -93,7 +93,7 @@ def plans(kind: Kind, scale: Scale, minutes: float) -> list[RunPlan]:
             return [
                 RunPlan(
                     f"width-{width}",
-                    Setting(width=width, topics=5),
+                    Setting(width=width, topics=20 if width < 1000 else 5),
                     (Step(max(1.0, min(scale.rate, 250 / width)), scale.seconds, Shape.POISSON),),
                 )
                 for width in scale.widths
@@ -107,7 +107,7 @@ def plans(kind: Kind, scale: Scale, minutes: float) -> list[RunPlan]:
             ]
         case Kind.ARRIVALS:
             return [
-                RunPlan(f"arrivals-{shape.value}", Setting(topics=40), (Step(2 * scale.rate, scale.seconds, shape),))
+                RunPlan(f"arrivals-{shape.value}", Setting(), (Step(2 * scale.rate, scale.seconds, shape),))
                 for shape in Shape
             ]
         case Kind.SOAK:

@@ -65,7 +65,7 @@ class Setting:
     """Subscribers of each topic at each of these gateways."""
     local: bool = True
     """Whether each topic has a subscriber at the publisher's own gateway, too."""
-    topics: int = 20
+    topics: int = 60
     trace_publisher: bool = True
     """Whether the publisher's gateway traces; without, a publication begins with the subscription to it."""
 
@@ -138,7 +138,8 @@ class World:
         setting = self.setting
         shape = {"kind": "line", "nodes": max(setting.hops) + 1}
         bad = {"loss": setting.loss, "delay": setting.delay}
-        tracer = NetworkTracer(self._writer, ends=False, sampler=self._sampler)
+        # What a new subscriber is sent has a name of its own, which forwarders cannot know.
+        tracer = NetworkTracer(self._writer, ends=False, sampler=self._sampler) if setting.trace_publisher else None
         network = await EmulatedNetwork.start(
             plan({"generate": shape, "every_link": bad}, self._work), self._work / "net", watcher=tracer
         )

@@ -171,7 +171,9 @@ def test_failures_of_publishing_and_other_takers_are_told(tmp_path: Path) -> Non
         tracer.offered(ITEM, TOPIC, b"d")
         tracer.published(TOPIC)
         tracer.published("http://never.offered/")
-        tracer.arrived(Arrived(ITEM, TOPIC, b"e", b"v2", 0, None))
+        tracer.arrived(Arrived(ITEM, TOPIC, b"e", b"v2", 0, 1))
+        tracer.arrived(Arrived(ITEM, TOPIC, b"d", b"v3", 0, None))
+        tracer.handed_over(b"v3", "readers")
         tracer.handed_over(b"v2", "chat")
         tracer.handed_over(b"unknown", "chat")
     told = [(row["step"], row["outcome"], row.get("delivery")) for row in rows_of(tmp_path)]
@@ -182,6 +184,7 @@ def test_failures_of_publishing_and_other_takers_are_told(tmp_path: Path) -> Non
             ("published", "ok", None),
             ("received", "ok", None),
             ("delivered", "ok", "chat"),
+            ("delivered", "ok", "readers"),
         ],
         key=str,
     )
