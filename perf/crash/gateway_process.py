@@ -73,6 +73,10 @@ class Part:
             raise ProcessFailedError(f"{self.name} ended by itself with {process.returncode}: {said}")
         return line.decode(errors="replace")
 
+    @property
+    def pid(self) -> int:
+        return self._running.pid
+
     async def kill(self) -> None:
         """kill -9, and wait for the end."""
         process = self._running

@@ -1,18 +1,23 @@
 """Metrics and health tell the truth, and the documentation names all of them."""
 
+import asyncio
+import json
 import re
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.telemetry.metrics import names
 from tests.gateway.admin_world import AdminWorld, admin_world
 from tests.gateway.test_crossing import until
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
+ROOT = Path(__file__).parents[2]
+DOCUMENT = ROOT / "docs" / "metrics.md"
 NAME = re.compile(r"`((?:psph|process)_[a-z_]+)`")
 
 
@@ -117,8 +122,42 @@ async def test_a_store_that_takes_no_write_is_not_alive(
 
 
 async def test_a_full_queue_is_not_ready_and_still_alive(world: AdminWorld) -> None:
-    object.__setattr__(world.a.hub._config.intake, "max_waiting_topics", 0)
-    status, text = await fresh(world, "/readyz")
-    assert status == 503
-    assert "BAD queues: full: topics to fetch" in text
-    assert (await fresh(world, "/healthz"))[0] == 200
+    go_on = asyncio.Event()
+
+    async def hang(_request: web.Request) -> web.Response:
+        await go_on.wait()
+        return web.Response(text="late")
+
+    app = web.Application()
+    app.router.add_get("/{name}", hang)
+    async with TestServer(app) as server:
+        object.__setattr__(world.a.hub._config.intake, "max_waiting_topics", 2)
+        for number in range(100):
+            form = {"hub.mode": "publish", "hub.url": str(server.make_url(f"/{number}"))}
+            async with world.http.post(world.a.hub.url, data=form) as answer:
+                if answer.status == 503:
+                    break
+            # What is under way does not wait any more.
+            await until(lambda: not world.a.hub._running.intake._reserved)
+        else:
+            pytest.fail("nothing was refused")
+        status, text = await fresh(world, "/readyz")
+        assert status == 503
+        assert "BAD queues: full: topics to fetch" in text
+        assert (await fresh(world, "/healthz"))[0] == 200
+        go_on.set()
+        await until(lambda: not world.a.hub._running.intake.waiting)
+        assert (await fresh(world, "/readyz"))[0] == 200
+
+
+def test_the_grafana_dashboard_asks_only_for_metrics_that_exist() -> None:
+    document = json.loads((ROOT / "deploy" / "grafana" / "psph.json").read_text())
+    asked = " ".join(target["expr"] for panel in document["panels"] for target in panel.get("targets", []))
+    used = {name.removesuffix("_bucket") for name in re.findall(r"\b(?:psph|process)_[a-z_]+", asked)}
+    documented = set(NAME.findall(DOCUMENT.read_text()))
+    assert used <= documented
+    assert len(used) > 20
+    # Panels do not lie on each other.
+    places = [panel["gridPos"] for panel in document["panels"]]
+    cells = [(x, y) for p in places for x in range(p["x"], p["x"] + p["w"]) for y in range(p["y"], p["y"] + p["h"])]
+    assert len(cells) == len(set(cells))
