@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 import yaml
 
-from psirp_stack.emulation.namespaces import WHY
+from tests.psirp_stack.test_netns import why_not
 
 ROOT = Path(__file__).parents[2]
 ORDER = ("forwarder-1", "forwarder-2", "forwarder-3", "gateway-a", "gateway-b", "feed", "reader")
@@ -52,6 +52,7 @@ class Composed:
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self.said: dict[str, list[str]] = {name: [] for name in ORDER}
         self.news = threading.Condition()
+        self.listeners: list[threading.Thread] = []
 
     def address(self, name: str) -> str:
         return str(self.services[name]["networks"]["psph"]["ipv4_address"])
@@ -117,7 +118,9 @@ class Composed:
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=own / "data", env=self.environment(),
         )  # fmt: skip
         self.processes[name] = process
-        threading.Thread(target=self._listen, args=(name, process), daemon=True).start()
+        listener = threading.Thread(target=self._listen, args=(name, process), daemon=True)
+        listener.start()
+        self.listeners.append(listener)
 
     @staticmethod
     def environment() -> dict[str, str]:
@@ -130,10 +133,11 @@ class Composed:
 
     def _listen(self, name: str, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
-        for line in process.stdout:
-            with self.news:
-                self.said[name].append(line)
-                self.news.notify_all()
+        with process.stdout:
+            for line in process.stdout:
+                with self.news:
+                    self.said[name].append(line)
+                    self.news.notify_all()
 
     def heard(self, name: str, text: str) -> str:
         """The first line of a service with this text in it."""
@@ -175,6 +179,8 @@ class Composed:
                 process.kill()
                 codes[name] = process.wait()
         self.processes.clear()
+        for listener in self.listeners:
+            listener.join(10)
         return codes
 
 
@@ -197,7 +203,7 @@ def test_a_publication_crosses_from_the_feed_to_the_reader(composed: Composed) -
         for needed in composed.services[name].get("depends_on", {}):
             composed.healthy(needed)
         composed.start(name)
-    line = composed.heard("reader", "http://feed:8000/feed")
+    line = composed.heard("reader", "urn:psph:feed:")
     delivery = json.loads(line)
     assert "urn:psph:feed:" in delivery["content"]
     assert delivery["topic"] == "http://feed:8000/feed"
