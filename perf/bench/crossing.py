@@ -320,9 +320,18 @@ class Bench:
 
     async def _post(self, hub: str, form: dict[str, str]) -> None:
         key = (hub, self._number % CLIENT_ADDRESSES)
-        client = self._clients.pop(key, None) or Client(hub, f"127.0.0.{1 + key[1]}")
+        kept = self._clients.pop(key, None)
+        client = kept or Client(hub, f"127.0.0.{1 + key[1]}")
         try:
-            status, said = await client.post_form("/", urlencode(form))
+            try:
+                status, said = await client.post_form("/", urlencode(form))
+            except ConnectionError:
+                if kept is None:
+                    raise
+                # The hub has closed a connection that was idle for too long: an ordinary client opens another.
+                client.close()
+                client = Client(hub, f"127.0.0.{1 + key[1]}")
+                status, said = await client.post_form("/", urlencode(form))
         except ConnectionError as error:
             raise BenchError(f"{hub}: {error}") from None
         if status not in (202, 204):
