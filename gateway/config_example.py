@@ -164,6 +164,8 @@ idle_days = 90.0                    # then a name is free again
 unused_days = 1.0                   # the same for one that never talked to anybody
 pages = 2000                        # open at the same time
 pages_per_person = 8
+pages_per_client = 200              # of one address
+
 [bootstrapping]                     # topics of other domains; what others may want of gateway.zones
 unmanaged = "deny"                  # a topic that nobody in the network answers for: "deny" or "accept"
 answer_timeout = 8.0                # seconds until a subscriber whose topic nobody answers for is denied
@@ -182,12 +184,14 @@ upstream_at_once = 16
 secret_over_http = true             # give hubs without https a secret too
 poll_hubless = false                # look at topics that name no hub, rather than deny them
 poll_every = 300.0
+
 [traces]                            # for psph report
 # directory = "var/traces"          # a run below it for every start; without it nothing is traced
 rate = 1.0                          # the share of publications that is traced
 format = "auto"                     # or "parquet", "jsonl"
 max_bytes = 1073741824              # of one run; its oldest files go first
 # run = "name"                      # the same at several gateways, if their traces are to be put together
+
 [access]                            # who may publish and subscribe: the first rule that matches decides
 default = "allow"                   # when none does; or "deny"
 
@@ -202,5 +206,4 @@ default = "allow"                   # when none does; or "deny"
 # origin = "network"                # the publication comes from the PSIRP network; or "web"
 # signers = ["<hash of a key>"]     # and is signed with one of these keys (`psph keys show`)
 # reason = "not here"               # what is answered
-pages_per_client = 200              # of one address
 """

@@ -38,7 +38,7 @@ class WebError(Exception):
 
 
 class Answers:
-    """The middleware of a port for people. `names` are those it is known by beside addresses; None: it does not look."""
+    """The middleware of a port for people. `names` are those it is known by, beside addresses; None: all are."""
 
     def __init__(self, names: frozenset[str] | None, cors_origins: tuple[str, ...], observer: Observer | None) -> None:
         self._names = names

@@ -85,8 +85,6 @@ class Bench:
             hub, dashboard = await self._gateway(folder)
             self._hub = Client(hub)
             self._stack.callback(self._hub.close)
-            without: list[float] = []
-            looking: list[float] = []
             without: list[Round] = []
             looking: list[Round] = []
             await self._round()  # warm-up
