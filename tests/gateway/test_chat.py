@@ -24,7 +24,7 @@ from gateway.web.answers import is_known_host
 from identifiers import DEFAULT_NAMING
 from push_hub.events import LimitReached
 from storage import Database, StorageError
-from tests.gateway.web_world import Domain, Reader, World, started_world, until
+from tests.gateway.web_world import PATIENCE, Domain, Reader, World, started_world, until
 
 NUMBERS = count(1)
 ALICE, BOB = "alice@a.example", "bob@b.example"
@@ -96,14 +96,14 @@ class Person:
 
 
 async def arrived(person: Person, partner: str, texts: list[str]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while (found := await person.texts(partner)) != texts:
             assert len(found) <= len(texts), found
             await asyncio.sleep(0.01)
 
 
 async def is_state(person: Person, partner: str, name: str, state: str) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while (await person.states(partner)).get(name) != state:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

@@ -17,6 +17,7 @@ from tests.gateway.test_chat import ALICE, BOB, Person, arrived, is_state
 from tests.gateway.web_world import Reader, until
 
 UP = "is up"
+pytestmark = pytest.mark.timeout(300)
 TOPIC = {"name": "http://news.example/a"}
 
 

@@ -19,7 +19,7 @@ from psirp_stack.node.config import TimesFile
 from push_hub.canary import CanaryConfig
 from push_hub.hub import HubConfig
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 async def until(true: Callable[[], object], seconds: float = PATIENCE) -> None:
