@@ -76,7 +76,8 @@ def _all(analysis: Analysis, matching: Sequence[MatchingPoint]) -> Iterator[Plot
                 label = f"{run} {domain}" + (f" {stage}" if len(stages) > 1 else "")
                 axes.plot(xs, ys, marker=MARKERS[stages.index(stage)], markersize=4, label=label,
                           color=COLOURS[domain], linestyle=style[run])  # fmt: skip
-            axes.set_ylim(bottom=0)  # what does not depend on x should look as if it did not
+            top = max((y for points in drawn.values() for _, y in points), default=1.0)
+            axes.set_ylim(0, 1.15 * top)  # what does not depend on x should look as if it did not
             return bool(drawn)
 
         return fill

@@ -135,9 +135,10 @@ def list_against_bloom(points: Sequence[MatchingPoint]) -> list[str]:
     ratios = [math.log(times["list", size] / times["bloom", size]) for size in (below, above)]
     share = ratios[0] / (ratios[0] - ratios[1])
     at = math.exp(math.log(below) + share * (math.log(above) - math.log(below)))
+    about = _figure(float(f"{at:.2g}"))
     return [
         (
-            f"A Bloom filter is faster than a list above about {at:.2g} topics (measured at {below:,} and {above:,}); "
+            f"A Bloom filter is faster than a list above about {about} topics (measured at {below:,} and {above:,}); "
             f"{theirs}. Where they cross depends on what a comparison costs against the filter's hashes, so it differs "
             "with language and library."
         )
@@ -159,8 +160,8 @@ def what_keys(points: Sequence[MatchingPoint]) -> list[str]:
             by_topic, by_subscriber = (times[structure, key, size] for key in ("topic", "subscriber"))
             word = "faster" if by_topic < by_subscriber else "not faster"
             found.append(
-                f"{structure}, {size:,} topics: keyed by topic is {word} than keyed by subscriber ({by_topic:.3g} µs "
-                f"against {by_subscriber:.3g} µs); in the prototype it was faster."
+                f"{structure}, {size:,} topics: keyed by topic is {word} than keyed by subscriber "
+                f"({_figure(by_topic)} µs against {_figure(by_subscriber)} µs); in the prototype it was faster."
             )
     return found
 
@@ -186,6 +187,10 @@ def endings(analysis: Analysis) -> list[str]:
         f"{row.duplicate_deliveries:,} deliveries were made more than once."
         for row in analysis.endings
     ]
+
+
+def _figure(value: float) -> str:
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
 
 def _p(p: float) -> str:

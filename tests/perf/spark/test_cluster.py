@@ -18,7 +18,7 @@ from perf.pipeline.analysis import Analysis
 from perf.traces.formats import Format
 from tests.perf.spark.hand_made import run_one, write_run
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 SPARK = Path(pyspark.__file__).parent
 PORTS = ["--host", LOOPBACK, "--port", "0", "--webui-port", "0"]  # whichever are free
 

@@ -84,7 +84,7 @@ def test_statements_are_plain(built: tuple[Path, Report]) -> None:
     assert "one: too few deliveries to say whether crossing changes latency" in text
     assert "saturates between 9 and 1000" in text
     assert "1 were lost in PSIRP" in text
-    assert "faster than a list above about 1e+02 topics (measured at 10 and 1,000)" in text
+    assert "faster than a list above about 100 topics (measured at 10 and 1,000)" in text
     assert "list, 1,000 topics: keyed by topic is faster than keyed by subscriber (100 µs against 200 µs)" in text
 
 
