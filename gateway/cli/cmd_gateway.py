@@ -12,6 +12,7 @@ from gateway.cli.errors import CommandError
 from gateway.config import ConfigError, load
 from gateway.gateway import Gateway, GatewayConfig
 from gateway.telemetry.logs import JsonLog
+from gateway.telemetry.spans import Spans, SpansMissingError, is_wanted, otlp
 from psirp_stack.authentication.keys import KeyFileError
 from psirp_stack.graph import GraphError
 from psirp_stack.node.api import NotAttachedError
@@ -50,6 +51,7 @@ def run(args: argparse.Namespace) -> int:
         GraphError,
         KeyFileError,
         NotAttachedError,
+        SpansMissingError,
         StorageError,
         OSError,
     ) as error:
@@ -68,6 +70,10 @@ async def _serve(config: GatewayConfig, log: JsonLog | None = None) -> None:
             log.way_of = gateway.telemetry.recorder.way_of
         gateway.log_dropped = lambda: log.dropped
         log.start()
+    spans: Spans | None = None
+    if gateway.telemetry is not None and is_wanted():
+        spans = Spans(config.name, otlp())
+        gateway.telemetry.when_finished = spans.record
     try:
         await gateway.start()
         where = "" if gateway.hub.url == gateway.hub.local_url else f", listening on {gateway.hub.local_url}"
@@ -78,5 +84,7 @@ async def _serve(config: GatewayConfig, log: JsonLog | None = None) -> None:
         await stop.wait()
     finally:
         await gateway.stop()
+        if spans is not None:
+            await asyncio.to_thread(spans.close)
         if log is not None:
             log.close()
