@@ -194,6 +194,8 @@ class Snapshots:
             {
                 "delivered": _points(telemetry.delivered.points(now)),
                 "failed": _points(telemetry.failed.points(now)),
+                "published": _points(telemetry.published.points(now)),
+                "arrived": _points(telemetry.arrived.points(now)),
                 "delivery": _points(telemetry.delivery.points(now)),
                 "intake": _points(telemetry.intake.points(now)),
                 "export": _points(telemetry.export.points(now)),

@@ -20,6 +20,7 @@ from gateway.operations.lifetime import serve
 from gateway.telemetry.logs import JsonLog
 from gateway.telemetry.telemetry import both
 from gateway.tracing import TracesConfig
+from gateway.telemetry.spans import Spans, SpansMissingError, is_wanted, otlp
 from psirp_stack.authentication.keys import KeyFileError
 from psirp_stack.graph import GraphError
 from psirp_stack.node.api import NotAttachedError
@@ -72,6 +73,7 @@ def run(args: argparse.Namespace) -> int:
         GraphError,
         KeyFileError,
         NotAttachedError,
+        SpansMissingError,
         StorageError,
         OSError,
     ) as error:
@@ -86,6 +88,23 @@ def _log(name: str, form: str) -> Iterator[JsonLog | None]:
         return
     log = JsonLog(sys.stderr, name)
     log.start()
+
+
+async def _serve(config: GatewayConfig, log: JsonLog | None = None) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    gateway = Gateway(config, observer=None if log is None else log.observe)
+    if log is not None:
+        if gateway.telemetry is not None:
+            log.way_of = gateway.telemetry.recorder.way_of
+        gateway.log_dropped = lambda: log.dropped
+        log.start()
+    spans: Spans | None = None
+    if gateway.telemetry is not None and is_wanted():
+        spans = Spans(config.name, otlp())
+        gateway.telemetry.when_finished = spans.record
     try:
         yield log
     finally:
@@ -101,3 +120,10 @@ def _complain(event: object) -> None:
 
 def _warn(line: str) -> None:
     print(f"psph gateway: {line}", file=sys.stderr, flush=True)
+
+
+        await gateway.stop()
+        if spans is not None:
+            await asyncio.to_thread(spans.close)
+        if log is not None:
+            log.close()

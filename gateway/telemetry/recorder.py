@@ -59,6 +59,8 @@ class Way:
     failed: int = 0
     last_delivery: float | None = None
     left_out: int = 0
+    finished: bool = False
+    """Everybody here was sent to."""
 
     def add(self, step: Step) -> None:
         if len(self.steps) < STEPS_PER_WAY:
@@ -154,10 +156,12 @@ class FlightRecorder:
         if way is not None:
             way.add(Step(now, "push" if adapter == "push" else adapter, f"taken by the {adapter} adapter"))
 
-    def refused(self, topic: str, reason: str, now: float) -> None:
+    def refused(self, topic: str, reason: str, now: float) -> Way | None:
         known = self._topics.get(key_of(topic))
         if known is not None and known.ways:
             known.ways[-1].add(Step(now, "psirp", "did not cross", reason))
+            return known.ways[-1]
+        return None
 
     def delivered(self, event: Delivered) -> Way | None:
         way = self._publications.get(event.publication)
@@ -183,6 +187,7 @@ class FlightRecorder:
         way = self._publications.get(event.publication)
         if way is not None:
             way.add(Step(event.at, "push", "everyone was sent to", f"{way.delivered} delivered, {way.failed} failed"))
+            way.finished = True
         return way
 
     def _topic(self, topic_name: str) -> _Topic:

@@ -80,6 +80,7 @@ class Telemetry:
         self.last_failure: OrderedDict[int, tuple[float, str]] = OrderedDict()
         """Why a subscription's last delivery failed, by its number."""
         self.when_finished: Callable[[Way], None] | None = None
+        """Told of each way that is over: everybody here was sent to, and the network has it or will not take it."""
         self._accepted_at: OrderedDict[int, float] = OrderedDict()
         self._pinged_at: OrderedDict[str, float] = OrderedDict()
         self._number = 0
@@ -95,8 +96,8 @@ class Telemetry:
             CrossingPublished: self._crossed,
             CrossingArrived: self._arrived,
             CrossingDelivered: self._handed_over,
-            DeliveryRefused: lambda event: self.recorder.refused(event.name, event.reason, self._clock()),
-            PublishFailed: lambda event: self.recorder.refused(event.name, event.reason, self._clock()),
+            DeliveryRefused: self._refused,
+            PublishFailed: self._publish_failed,
             LimitReached: lambda event: self.limits.update((event.name,)),
             RequestRefused: lambda event: self.refused_requests.update((event.status,)),
         }
@@ -191,7 +192,12 @@ class Telemetry:
 
     def _finished(self, event: FanoutFinished) -> None:
         way = self.recorder.finished(event)
-        if way is not None and self.when_finished is not None:
+        # A publication of this domain may be with everybody here before the network has it: then it is not over yet.
+        if way is not None and way.version is not None:
+            self._over(way)
+
+    def _over(self, way: Way) -> None:
+        if self.when_finished is not None:
             self.when_finished(way)
 
     # The network.
@@ -202,6 +208,13 @@ class Telemetry:
         way = self.recorder.published(event.name, str(event.version), event.size, now)
         if way is not None and way.publication is not None and way.publication in self._accepted_at:
             self.export.add(now - self._accepted_at[way.publication], now)
+        if way is not None and way.finished:
+            self._over(way)
+
+    def _publish_failed(self, event: PublishFailed) -> None:
+        way = self.recorder.refused(event.name, event.reason, self._clock())
+        if way is not None and way.finished and event.lasting:
+            self._over(way)
 
     def _arrived(self, event: CrossingArrived) -> None:
         if event.is_own:
@@ -210,6 +223,9 @@ class Telemetry:
         self.arrived.add(now)
         self.crossing.add(now - published_at, now)
         self.recorder.arrived(event.name, str(event.version), published_at, event.size, now)
+
+    def _refused(self, event: DeliveryRefused) -> None:
+        self.recorder.refused(event.name, event.reason, self._clock())
 
     def _handed_over(self, event: CrossingDelivered) -> None:
         if event.version is not None:

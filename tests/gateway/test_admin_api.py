@@ -10,6 +10,7 @@ from aiohttp import ClientSession, web
 
 from gateway.admin.access import Role
 from gateway.admin.config import AdminConfig
+from gateway.config import ConfigError, check
 from tests.gateway.admin_world import AdminWorld, admin_world
 from tests.gateway.test_crossing import until
 
@@ -260,3 +261,28 @@ async def test_the_audit_log_is_bounded_and_nothing_is_done_that_cannot_be_in_it
         about = {"topic": world.blog.topic, "callback": world.reader.callback}
         assert "audit log" in await world.act("pause", 503, **about)
         assert not world.a.hub.delivery.is_paused(1)
+
+
+def test_the_section_admin_is_read_and_refused_by_key(tmp_path: Path) -> None:
+    base: dict[str, object] = {"network": {"attach": "node.sock"}}
+    assert check(dict(base), tmp_path).admin is None
+    tokens = tmp_path / "tokens"
+    tokens.write_text("one\ntwo\n")
+    tokens.chmod(0o600)
+    section = {"listen": "0.0.0.0:0", "viewer_tokens_file": "tokens", "peers": ["http://10.0.0.1:8090/"]}
+    made = check(base | {"admin": section}, tmp_path).admin
+    assert made is not None
+    assert (made.host, made.viewer_tokens, made.operator_tokens) == ("0.0.0.0", ("one", "two"), ())
+    for wrong, key in (
+        ({"listen": "0.0.0.0:0"}, "admin.listen: 0.0.0.0 can be reached from other machines"),
+        ({"listen": "here"}, "admin.listen"),
+        ({"listen": "127.0.0.1:0", "peers": ["nowhere"]}, "admin.peers[0]"),
+        ({"listen": "127.0.0.1:0", "operator_tokens_file": "missing"}, "admin.operator_tokens_file"),
+        ({"colour": 1}, "admin.colour"),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            check(base | {"admin": wrong}, tmp_path)
+        assert key in str(refused.value)
+    tokens.chmod(0o644)
+    with pytest.raises(ConfigError, match="others can read"):
+        check(base | {"admin": section}, tmp_path)

@@ -1,5 +1,6 @@
 """What the ancestors lacked, and what applications may rely on: whole networks on a virtual clock."""
 
+import json
 import random
 from dataclasses import replace
 
@@ -13,8 +14,9 @@ from psirp_stack.forwarding_model import FILTER_BITS, Tags
 from psirp_stack.graph import Graph
 from psirp_stack.links.impairment import Impairment
 from psirp_stack.node.applications import DeskConfig
-from psirp_stack.node.attachment import Done, Why
+from psirp_stack.node.attachment import AskPaths, Done, Why
 from psirp_stack.node.core import NodeSettings
+from psirp_stack.node.paths import describe_paths
 from psirp_stack.rendezvous import RendezvousConfig
 from tests.psirp_stack.simulated import Networks, Orders, item, line, ring, scope, served, star
 
@@ -518,3 +520,48 @@ def test_a_star_of_subscribers_shares_filters(networks: Networks) -> None:
     network.run(3)
     assert all(other.contents(ITEM) == [b"to all"] for other in others)
     assert len(orders.starts[-1].filters) < len(others)
+
+
+# Which links a filter lights up.
+
+
+def test_every_node_tells_the_same_links_and_the_publisher_those_it_was_given(networks: Networks) -> None:
+    network = networks(ring(6))
+    publisher, subscriber = network.application("n0"), network.application("n2")
+    subscriber.subscribe(ITEM)
+    publisher.publish(ITEM, b"first")
+    assert network.run_until(lambda: subscriber.contents(ITEM) == [b"first"], 60)
+    why = explained(network, "n4")
+    asked = AskPaths(1, bytes(ITEM.sid), bytes(ITEM.rid), why.publishers, why.subscribers)
+    told = {name: json.loads(describe_paths(network.nodes[name], asked)) for name in ("n0", "n2", "n4")}
+    (sent,) = told["n0"]["filters"]
+    assert sent["as_sent"]
+    assert sent["links"] == [["n0", "n1"], ["n1", "n2"]]
+    assert sent["missing"] == []
+    for name in ("n2", "n4"):
+        (planned,) = told[name]["filters"]
+        assert not planned.pop("as_sent")
+        assert planned == {key: value for key, value in sent.items() if key != "as_sent"}
+
+
+def test_a_link_that_matches_by_mistake_is_told_apart(networks: Networks) -> None:
+    class Careless(DerivedTags):
+        """Two links of one node have the same tags: a filter for one matches the other."""
+
+        def link_tags(self, tail: str, head: str) -> Tags:
+            return super().link_tags(tail, "n2" if (tail, head) == ("n1", "n3") else head)
+
+    graph = Graph.from_edges(["n0", "n1", "n2", "n3"], [(0, 1), (1, 2), (1, 3)])
+    network = networks(graph)
+    node = network.nodes["n0"]
+    node.settings = replace(node.settings, tags=Careless(b"careless"))
+    (shown,) = json.loads(describe_paths(node, AskPaths(1, bytes(32), bytes(32), ("n0",), ("n2",))))["filters"]
+    assert shown["links"] == [["n0", "n1"], ["n1", "n2"]]
+    assert shown["mistaken"] == [["n1", "n3"]]
+
+
+def test_paths_of_strangers_and_of_nobody_are_none(networks: Networks) -> None:
+    node = networks(line(2)).nodes["n0"]
+    for publishers, subscribers in (((), ("n1",)), (("n0",), ()), (("x",), ("y",)), (("n0",), ("n0",))):
+        asked = AskPaths(1, bytes(32), bytes(32), publishers, subscribers)
+        assert json.loads(describe_paths(node, asked)) == {"filters": [], "left_out": 0}

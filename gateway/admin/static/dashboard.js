@@ -138,12 +138,13 @@ function show(snapshot) {
 }
 
 function showCharts(charts, now) {
-  const latest = (points) => points.at(-1);
+  const latest = (points) => points.at(-1), sum = (points) => points.reduce((total, p) => total + p[1], 0);
   const first = Math.min(...Object.values(charts).flat().map((p) => p[0]));
   const span = Math.min(120, Math.max(20, now - first));
-  const latency = (title, hint, points) => [title, hint, latencyChart(points, now, span), latest(points) ? `median ${milliseconds(latest(points)[2])}, 95 % ${milliseconds(latest(points)[3])}` : "nothing yet"];
+  const latency = (title, hint, points) => [title, hint, latencyChart(points, now, span), latest(points) ? `${milliseconds(latest(points)[2])}, 95 %: ${milliseconds(latest(points)[3])}` : "nothing yet"];
   const all = [
-    ["Deliveries a second", "answers of callbacks; failures in another colour", countChart(charts.delivered, charts.failed, now, span), `${number(latest(charts.delivered)?.[1] ?? 0)} delivered, ${number(charts.failed.reduce((sum, p) => sum + p[1], 0))} failed`],
+    ["Deliveries a second", "answers of callbacks; failures in red", countChart(charts.delivered, charts.failed, now, span), `${number(latest(charts.delivered)?.[1] ?? 0)} delivered, ${number(sum(charts.failed))} failed`],
+    ["Crossings a second", "from the network, and into it", countChart(charts.arrived, charts.published, now, span, "other"), `${number(sum(charts.arrived))} came, ${number(sum(charts.published))} went`],
     latency("PuSH delivery", "from acceptance to the callback's answer", charts.delivery),
     latency("PuSH intake", "from a ping to the publication", charts.intake),
     latency("PSIRP crossing", "from another gateway to here", charts.crossing),

@@ -142,10 +142,10 @@ export function latencyChart(points, now, span) {
   return drawing;
 }
 
-export function countChart(good, bad, now, span) {
+export function countChart(good, bad, now, span, second = "bad") {
   const drawing = svg("svg", { viewBox: `0 0 ${CHART_WIDTH} ${CHART_HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" });
   const most = Math.max(...good.map((p) => p[1]), ...bad.map((p) => p[1]), 1) * 1.1, width = CHART_WIDTH / span;
-  for (const [points, name] of [[good, "bar"], [bad, "bad"]]) for (const p of points) {
+  for (const [points, name] of [[good, "bar"], [bad, second]]) for (const p of points) {
     const height = (CHART_HEIGHT * p[1]) / most;
     drawing.append(svg("rect", { x: CHART_WIDTH * (1 - (now - p[0]) / span), y: CHART_HEIGHT - height, width: width * 0.9, height, class: name }));
   }
