@@ -40,6 +40,10 @@ class Subscription(NamedTuple):
     difference: bool = False
     """It asked for what it does not have yet only, and has missed nothing: bodies are reduced where they can be."""
 
+    def __repr__(self) -> str:
+        """Without the secret: it is in events, and those end in logs."""
+        return f"Subscription(id={self.id}, topic={self.topic!r}, callback={self.callback!r}, dialect={self.dialect!s})"
+
 
 @dataclass(frozen=True, slots=True)
 class Content:

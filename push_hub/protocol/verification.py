@@ -11,7 +11,7 @@ connection, 429, 5xx) is asked again, a few times.
 
 import base64
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from push_hub.model import Dialect, SignatureMethod
 from push_hub.protocol.numbers import (
@@ -43,7 +43,7 @@ class Intent:
     dialect: Dialect
     requested_at: float
     nonce: str
-    secret: bytes | None = None
+    secret: bytes | None = field(default=None, repr=False)
     signature: SignatureMethod = SignatureMethod.SHA256
     lease_asked: int | None = None
     verify_token: str | None = None
