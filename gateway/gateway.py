@@ -75,10 +75,11 @@ class Gateway:
         config: GatewayConfig,
         *,
         observer: Callable[[object], None] | None = None,
+        telemetry: Telemetry | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.config = config
-        self.telemetry = None if config.admin is None else Telemetry(clock)
+        self.telemetry = Telemetry(clock) if telemetry is None and config.admin is not None else telemetry
         self.log_dropped: Callable[[], int] = lambda: 0
         """How many lines of a log that listens to this gateway were lost."""
         observer = both(None if self.telemetry is None else self.telemetry.observe, observer)

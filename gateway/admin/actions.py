@@ -31,6 +31,13 @@ async def _fetch(hub: "Hub", topic: str, _callback: str) -> bool:
     return True
 
 
+def _replay_of(letter: int) -> Act:
+    async def act(hub: "Hub", _topic: str, _callback: str) -> bool:
+        return await hub.delivery.replay(letter)
+
+    return act
+
+
 ON_CALLBACKS: dict[str, Act] = {
     "retry": lambda hub, topic, callback: hub.retry_now(topic, callback),
     "pause": lambda hub, topic, callback: hub.pause(topic, callback),
@@ -39,6 +46,8 @@ ON_CALLBACKS: dict[str, Act] = {
     "unsubscribe": _unsubscribe,
 }
 ON_TOPICS: dict[str, Act] = {"fetch": _fetch}
+REPLAY = "replay"
+"""Of a delivery that was given up, by its number."""
 
 
 class Actions:
@@ -47,14 +56,18 @@ class Actions:
         self._audit = audit
         self.done: dict[str, int] = {}
 
-    async def run(self, caller: Caller, action: str, topic: str, callback: str | None) -> bool:
+    async def run(
+        self, caller: Caller, action: str, topic: str, callback: str | None, letter: int | None = None
+    ) -> bool:
         """Whether there was something to do. Raises `WebError`."""
         act = (ON_CALLBACKS | ON_TOPICS).get(action)
+        if action == REPLAY and letter is not None:
+            act = _replay_of(letter)
         if act is None:
-            raise WebError(404, f"there is no such action: {', '.join([*ON_CALLBACKS, *ON_TOPICS])}")
+            raise WebError(404, f"there is no such action: {', '.join([*ON_CALLBACKS, *ON_TOPICS, REPLAY])}")
         try:
             topic = normalised(topic)
-            callback = None if action in ON_TOPICS else normalised(callback or "")
+            callback = None if action in ON_TOPICS or action == REPLAY else normalised(callback or "")
         except UrlError as error:
             raise WebError(400, f"topic or callback {error}") from None
         try:

@@ -1,7 +1,7 @@
 """The admin port: the dashboard's files and API, metrics and health, on an aiohttp application of its own."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from aiohttp import web
@@ -55,6 +55,8 @@ class _Asked(msgspec.Struct, forbid_unknown_fields=True):
 
     topic: str
     callback: str | None = None
+    letter: Annotated[int, msgspec.Meta(ge=1, le=1 << 60)] | None = None
+    """A delivery that was given up."""
 
 
 class AdminServer:
@@ -163,7 +165,7 @@ class AdminServer:
             asked = msgspec.json.decode(await body_of(request, MAX_BODY, BODY_SECONDS), type=_Asked)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise WebError(400, f'expected {{"topic": URL, "callback": URL}}: {error}'[:300]) from None
-        did = await self.actions.run(caller, request.match_info["action"], asked.topic, asked.callback)
+        did = await self.actions.run(caller, request.match_info["action"], asked.topic, asked.callback, asked.letter)
         return json_answer({"done": did})
 
     def _named(self, request: web.Request) -> str:

@@ -21,6 +21,7 @@ from gateway.telemetry.logs import JsonLog
 from gateway.telemetry.telemetry import both
 from gateway.tracing import TracesConfig
 from gateway.telemetry.spans import Spans, SpansMissingError, is_wanted, otlp
+from gateway.telemetry.telemetry import Telemetry
 from psirp_stack.authentication.keys import KeyFileError
 from psirp_stack.graph import GraphError
 from psirp_stack.node.api import NotAttachedError
@@ -95,16 +96,17 @@ async def _serve(config: GatewayConfig, log: JsonLog | None = None) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    gateway = Gateway(config, observer=None if log is None else log.observe)
+    telemetry = Telemetry() if config.admin is not None or log is not None or is_wanted() else None
+    gateway = Gateway(config, observer=None if log is None else log.observe, telemetry=telemetry)
     if log is not None:
-        if gateway.telemetry is not None:
-            log.way_of = gateway.telemetry.recorder.way_of
+        if telemetry is not None:
+            log.way_of = telemetry.recorder.way_of
         gateway.log_dropped = lambda: log.dropped
         log.start()
     spans: Spans | None = None
-    if gateway.telemetry is not None and is_wanted():
+    if telemetry is not None and is_wanted():
         spans = Spans(config.name, otlp())
-        gateway.telemetry.when_finished = spans.record
+        telemetry.when_finished = spans.record
     try:
         yield log
     finally:

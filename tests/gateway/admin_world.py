@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from aiohttp import ClientSession
+from aiohttp import ClientSession, web
 
 from gateway.admin.config import AdminConfig
 from gateway.admin.server import AdminServer
@@ -18,11 +18,24 @@ from push_hub.hub import HubConfig
 from tests.gateway.test_crossing import Publisher, Subscriber, feed, until
 
 
+class Reader(Subscriber):
+    """A callback that first answers as it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers: list[int] = []
+
+    async def _take(self, request: web.Request) -> web.Response:
+        if self.answers:
+            return web.Response(status=self.answers.pop(0))
+        return await super()._take(request)
+
+
 class AdminWorld:
     """Domain B with a publisher, domain A with a subscriber, and the admin ports of both."""
 
     def __init__(
-        self, network: EmulatedNetwork, a: Gateway, b: Gateway, http: ClientSession, blog: Publisher, reader: Subscriber
+        self, network: EmulatedNetwork, a: Gateway, b: Gateway, http: ClientSession, blog: Publisher, reader: Reader
     ) -> None:
         self.network = network
         self.a = a
@@ -60,7 +73,7 @@ class AdminWorld:
             assert answer.status == status, await answer.text()
             return await answer.json() if answer.content_type == "application/json" else await answer.text()
 
-    async def act(self, action: str, status: int = 200, **body: str) -> Any:
+    async def act(self, action: str, status: int = 200, **body: str | int) -> Any:
         async with self.http.post(f"{self.admin.url}api/actions/{action}", json=body) as answer:
             assert answer.status == status, await answer.text()
             return await answer.json() if status == 200 else await answer.text()
@@ -84,7 +97,7 @@ async def admin_world(data: Path, admin_a: AdminConfig | None = None, nodes: int
         assert a.admin is not None
         assert b.admin is not None
         a.admin.peers.add(b.admin.url)
-        async with ClientSession() as http, Publisher() as blog, Subscriber() as reader:
+        async with ClientSession() as http, Publisher() as blog, Reader() as reader:
             yield AdminWorld(network, a, b, http, blog, reader)
     finally:
         for gateway in reversed(gateways):

@@ -145,6 +145,23 @@ async def test_a_failing_callback_shows_the_reason_and_is_tried_when_told(world:
         await runner.cleanup()
 
 
+async def test_a_delivery_that_was_given_up_is_shown_and_replayed(world: AdminWorld) -> None:
+    await world.subscribe()
+    schedule = world.a.hub.delivery._config.schedule
+    object.__setattr__(schedule, "attempts", 1)
+    answers = world.reader.answers = [500]
+    await world.publish(arrives=False)
+    await until(world.a.hub.delivery.dead_letters)
+    (letter,) = (await world.get("/api/topic", topic=world.blog.topic))["dead"]
+    assert letter["reason"] == "the callback answered 500"
+    before = len(world.reader.received)
+    assert (await world.act("replay", topic=world.blog.topic, letter=letter["number"])) == {"done": True}
+    await until(lambda: len(world.reader.received) > before)
+    assert answers == []
+    assert (await world.act("replay", topic=world.blog.topic, letter=letter["number"])) == {"done": False}
+    await world.act("replay", 404, topic=world.blog.topic)
+
+
 async def test_everybody_gets_the_same_snapshot_and_a_slow_viewer_is_passed_over(world: AdminWorld) -> None:
     async def first_two(http: ClientSession) -> list[int]:
         numbers: list[int] = []

@@ -240,7 +240,7 @@ function showDetail(detail) {
     h("h3", {}, "The way of the last publications"),
     ...ways(detail),
   ];
-  if (detail.dead.length) parts.push(h("h3", {}, "Given up"), h("ul", { class: "plain" }, detail.dead.map((one) => h("li", {}, `publication ${one.publication} for ${one.callback}, ${ago(one.at, now)}: ${one.reason}`))));
+  if (detail.dead.length) parts.push(h("h3", {}, "Given up"), h("ul", { class: "plain" }, detail.dead.map((one) => h("li", {}, `publication ${one.publication} for ${one.callback}, ${ago(one.at, now)}: ${one.reason} `, state.role === "operator" ? action("replay", "Replay", null, false, one.number) : null))));
   $("detail-body").replaceChildren(...parts.filter(Boolean));
   if (inside && focus) $("detail-body").querySelector(`[data-focus="${CSS.escape(focus)}"]`)?.focus();
 }
@@ -267,18 +267,18 @@ const QUESTIONS = {
   unsubscribe: "End this subscription? The callback is told that it was denied.",
   verify: "Ask the callback again? If it does not confirm, its subscription ends.",
 };
-const DONE = { retry: "it is tried now", pause: "paused", resume: "resumed", verify: "the callback is asked", unsubscribe: "ended", fetch: "it is fetched now" };
+const DONE = { retry: "it is tried now", pause: "paused", resume: "resumed", verify: "the callback is asked", unsubscribe: "ended", fetch: "it is fetched now", replay: "it is tried again" };
 
-function action(name, label, callback, disabled = false) {
+function action(name, label, callback, disabled = false, letter = null) {
   const run = async () => {
     if (QUESTIONS[name] && !confirm(QUESTIONS[name])) return;
     try {
-      const answer = await (await ask(`api/actions/${name}`, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ topic: state.topic, callback }) })).json();
+      const answer = await (await ask(`api/actions/${name}`, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ topic: state.topic, callback, letter }) })).json();
       say(answer.done ? DONE[name] : "there was nothing to do");
       refresh();
     } catch (error) { say(error.message); }
   };
-  return h("button", { type: "button", class: "small", "data-action": name, "data-focus": `${name} ${callback}`, disabled, onclick: run }, label);
+  return h("button", { type: "button", class: "small", "data-action": name, "data-focus": `${name} ${callback ?? letter}`, disabled, onclick: run }, label);
 }
 
 function ways(detail) {
