@@ -18,10 +18,9 @@ from gateway.discovery.events import RegistrationFailed
 from gateway.gateway import Gateway
 from gateway.operations.lifetime import serve
 from gateway.telemetry.logs import JsonLog
-from gateway.telemetry.telemetry import both
-from gateway.tracing import TracesConfig
 from gateway.telemetry.spans import Spans, SpansMissingError, is_wanted, otlp
-from gateway.telemetry.telemetry import Telemetry
+from gateway.telemetry.telemetry import Telemetry, both
+from gateway.tracing import TracesConfig
 from psirp_stack.authentication.keys import KeyFileError
 from psirp_stack.graph import GraphError
 from psirp_stack.node.api import NotAttachedError
@@ -60,12 +59,20 @@ def run(args: argparse.Namespace) -> int:
         if args.traces is not None:
             kept = config.traces or TracesConfig(args.traces)
             config = replace(config, traces=replace(kept, directory=args.traces))
-        with _log(config.name, args.log) as log, traced(config.traces, config.name, config.naming) as traces:
+        with (
+            _log(config.name, args.log) as log,
+            _spans(config.name) as spans,
+            traced(config.traces, config.name, config.naming) as traces,
+        ):
+            # Logs and spans name publications by what the telemetry's recorder knows of them.
+            telemetry = None if config.admin is None and log is None and spans is None else Telemetry()
             observer = both(both(_complain, traces), None if log is None else log.observe)
-            gateway = Gateway(config, observer=observer)
-            if log is not None:
+            gateway = Gateway(config, observer=observer, telemetry=telemetry)
+            if telemetry is not None and log is not None:
                 gateway.log_dropped = lambda: log.dropped
-                log.way_of = None if gateway.telemetry is None else gateway.telemetry.recorder.way_of
+                log.way_of = telemetry.recorder.way_of
+            if telemetry is not None and spans is not None:
+                telemetry.when_finished = spans.record
             uvloop.run(serve(args.config, config, gateway, partial(print, flush=True), _warn))
     except (
         ConfigError,
@@ -89,28 +96,22 @@ def _log(name: str, form: str) -> Iterator[JsonLog | None]:
         return
     log = JsonLog(sys.stderr, name)
     log.start()
-
-
-async def _serve(config: GatewayConfig, log: JsonLog | None = None) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    telemetry = Telemetry() if config.admin is not None or log is not None or is_wanted() else None
-    gateway = Gateway(config, observer=None if log is None else log.observe, telemetry=telemetry)
-    if log is not None:
-        if telemetry is not None:
-            log.way_of = telemetry.recorder.way_of
-        gateway.log_dropped = lambda: log.dropped
-        log.start()
-    spans: Spans | None = None
-    if telemetry is not None and is_wanted():
-        spans = Spans(config.name, otlp())
-        telemetry.when_finished = spans.record
     try:
         yield log
     finally:
         log.close()
+
+
+@contextmanager
+def _spans(name: str) -> Iterator[Spans | None]:
+    if not is_wanted():
+        yield None
+        return
+    spans = Spans(name, otlp())
+    try:
+        yield spans
+    finally:
+        spans.close()
 
 
 def _complain(event: object) -> None:
@@ -122,10 +123,3 @@ def _complain(event: object) -> None:
 
 def _warn(line: str) -> None:
     print(f"psph gateway: {line}", file=sys.stderr, flush=True)
-
-
-        await gateway.stop()
-        if spans is not None:
-            await asyncio.to_thread(spans.close)
-        if log is not None:
-            log.close()
