@@ -39,6 +39,8 @@ from storage import Database
 
 DATABASE_NAME = "gateway.sqlite"
 SOCKET_NAME = "node.sock"
+DATA_MODE = 0o750
+"""Secrets of subscriptions are in the store; applications of the group may attach to the node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,7 @@ class Gateway:
     async def start(self) -> None:
         """Start from the network upwards, so that nothing arrives before somebody can take it."""
         config = self.config
-        config.data.mkdir(parents=True, exist_ok=True)
+        config.data.mkdir(mode=DATA_MODE, parents=True, exist_ok=True)
         if config.attach is None:
             if config.node is None:
                 raise ValueError("a gateway needs a node of its own, or one to attach to")

@@ -9,9 +9,12 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from gateway.access.enforce import end_forbidden
 from gateway.config import ConfigError, load
 from gateway.gateway import Gateway, GatewayConfig
 from gateway.operations.reload import apply_reload, in_force
+from push_hub.ports import OverloadedError
+from storage import StorageError
 
 STOP_MARGIN = 15.0
 """Seconds that stopping may take beyond `hub.stop_grace`: queued writes, the checkpoint of the stores."""
@@ -40,11 +43,16 @@ async def serve(path: Path, config: GatewayConfig, gateway: Gateway, say: Say, w
         await gateway.start()
         for line in addresses(gateway):
             say(line)
+        where = "" if gateway.hub.url == gateway.hub.local_url else f", listening on {gateway.hub.local_url}"
+        say(f"hub at {gateway.hub.url}{where}")
+        say(f"gateway {config.name} is up, its node at {gateway.socket}")
+        await _enforce(gateway, say, warn)
         while not stop.is_set():
             await reload.wait()
             reload.clear()
             if not stop.is_set():
                 config = reloaded(path, config, gateway, say, warn)
+                await _enforce(gateway, say, warn)
         say("stopping")
     finally:
         with bounded(config.hub.stop_grace + STOP_MARGIN, warn):
@@ -80,6 +88,16 @@ def reloaded(path: Path, config: GatewayConfig, gateway: Gateway, say: Say, warn
         say(line)
     # What waits for a restart is said again at the next reload, so it is not taken over here.
     return in_force(config, fresh)
+
+
+async def _enforce(gateway: Gateway, say: Say, warn: Say) -> None:
+    try:
+        ended = await end_forbidden(gateway.hub, gateway.access)
+    except (OverloadedError, StorageError) as error:
+        warn(f"subscriptions that the rules forbid were not all ended: {error}; reload to try again")
+        return
+    if ended:
+        say(f"ended {ended} subscriptions that the rules forbid")
 
 
 @contextlib.contextmanager

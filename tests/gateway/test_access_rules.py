@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.access import Access, AccessGuard, Act, Effect, PublicationRefused, Request, Rule
+from gateway.access.enforce import end_forbidden
 from gateway.access.rules import Origin, topic_pattern, zone_pattern
 from gateway.config import ConfigError, check
 from gateway.gateway import Gateway, GatewayConfig
@@ -182,6 +183,11 @@ async def test_at_the_doors_of_a_gateway(network: EmulatedNetwork, tmp_path: Pat
             await until(lambda: len(good.received) == 2)
             assert good.received[1][1] == feed("third")
             assert not other.received
+            # Rules that come later count for who is there already.
+            assert await end_forbidden(a.hub, a.access) == 0
+            a.access.rules = Access((Rule(DENY, subscribing, callbacks=(good.callback,), reason="no longer"),))
+            assert await end_forbidden(a.hub, a.access) == 1
+            assert a.hub.subscriptions.count(publisher.topic) == 0
         finally:
             await a.stop()
             await b.stop()
