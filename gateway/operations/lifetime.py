@@ -43,9 +43,6 @@ async def serve(path: Path, config: GatewayConfig, gateway: Gateway, say: Say, w
         await gateway.start()
         for line in addresses(gateway):
             say(line)
-        where = "" if gateway.hub.url == gateway.hub.local_url else f", listening on {gateway.hub.local_url}"
-        say(f"hub at {gateway.hub.url}{where}")
-        say(f"gateway {config.name} is up, its node at {gateway.socket}")
         await _enforce(gateway, say, warn)
         while not stop.is_set():
             await reload.wait()

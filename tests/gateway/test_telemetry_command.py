@@ -64,8 +64,8 @@ async def test_a_gateway_tells_what_it_does_and_no_secret(tmp_path: Path) -> Non
         assert process.stdout is not None
         async with asyncio.timeout(PATIENCE):
             hub = (await process.stdout.readline()).decode().removeprefix("hub at ").strip()
-            assert b"is up" in await process.stdout.readline()
             line = (await process.stdout.readline()).decode()
+            assert b"is up" in await process.stdout.readline()
         assert line.startswith("dashboard at http://127.0.0.1:")
         dashboard = line.removeprefix("dashboard at ").strip()
         headers = {"Authorization": "Bearer t0ken-of-operator"}

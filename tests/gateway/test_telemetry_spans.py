@@ -11,7 +11,7 @@ from gateway.telemetry import spans
 from gateway.telemetry.spans import Spans
 from gateway.telemetry.telemetry import Telemetry
 from push_hub.delivery.events import Delivered, FanoutFinished, PublicationAccepted
-from tests.gateway.test_telemetry_events import ITEM, TOPIC, VERSION, WHO, Clock
+from tests.gateway.test_telemetry_events import CROSSING, ITEM, TOPIC, VERSION, WHO, Clock
 
 
 def test_what_two_gateways_export_meets_in_one_trace() -> None:
@@ -25,7 +25,7 @@ def test_what_two_gateways_export_meets_in_one_trace() -> None:
     b.observe(FanoutFinished(1, clock.now))
     assert not b.recorder.ways(TOPIC)[0].version
     b.observe(CrossingPublished("push", TOPIC, ITEM, VERSION, 100))
-    a.observe(CrossingArrived(TOPIC, ITEM, VERSION, int(clock.now * 1000), 10))
+    a.observe(CrossingArrived(TOPIC, ITEM, VERSION, int(clock.now * 1000), 10, is_own=False, crossing=CROSSING))
     a.observe(PublicationAccepted(7, TOPIC, 10, clock.now + 0.1))
     a.observe(Delivered(7, WHO, 200, 1, clock.now + 0.2))
     a.observe(FanoutFinished(7, clock.now + 0.3))
