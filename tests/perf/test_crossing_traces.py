@@ -23,8 +23,9 @@ from psirp_stack.emulation.plan import plan
 from psirp_stack.emulation.simulation import WALL_MS_AT_START, SimulatedNetwork
 from psirp_stack.node.config import TimesFile
 from push_hub.canary import CanaryConfig
+from push_hub.delivery.events import Delivered
 from push_hub.events import IntentAsked
-from push_hub.hub import HubConfig
+from push_hub.hub import Hub, HubConfig
 from tests.gateway.test_crossing import Publisher, Subscriber, feed, until
 from tests.psirp_stack.simulated import item, line
 
@@ -203,3 +204,24 @@ def test_a_topic_that_has_no_ids_cannot_cross_and_is_asked_for_once() -> None:
     items = items_of(DEFAULT_NAMING)
     assert items("not a url") is None
     assert items(TOPIC) == items(TOPIC) == ITEM
+
+
+async def test_a_tracer_that_fails_stops_no_delivery(tmp_path: Path) -> None:
+    def broken(event: object) -> None:
+        if type(event) is Delivered:
+            raise RuntimeError("a fault in whoever observes")
+
+    hub = Hub(HubConfig(tmp_path, allow_private=True, canary=CanaryConfig(enabled=False)), observer=broken)
+    await hub.start()
+    try:
+        async with ClientSession() as http, Publisher() as publisher, Subscriber() as subscriber:
+            form = {"hub.mode": "subscribe", "hub.topic": publisher.topic, "hub.callback": subscriber.callback}
+            await http.post(hub.url, data=form)
+            await until(lambda: hub.subscriptions.count(publisher.topic) == 1)
+            for number in range(3):
+                publisher.body = feed(f"entry {number}")
+                await http.post(hub.url, data={"hub.mode": "publish", "hub.url": publisher.topic})
+                await until(lambda wanted=number + 1: len(subscriber.received) == wanted)  # type: ignore[misc]
+            await until(lambda: hub.delivery.observer_errors == 3)
+    finally:
+        await hub.stop()
