@@ -87,11 +87,15 @@ async def test_a_publication_is_followed_from_ping_to_callback_across_the_networ
         await network.close()
     rows = rows_of(tmp_path / "run")
     crossed = [row for row in rows if row["publication"] == publication_name(topic, second)]
-    assert [(row["step"], row["node"], row["domain"]) for row in crossed if row["step"] != "finished"] == [
-        ("pinged", "b", "push"),
-        ("fetched", "b", "push"),
+    told = [(row["step"], row["node"], row["domain"]) for row in crossed if row["step"] != "finished"]
+    # The hub tells of a ping, and of what it accepted, when that is on disk; a fast fetch or export may come first.
+    assert sorted(told[:-5]) == [  # type: ignore[type-var]
         ("accepted", "b", "push"),
+        ("fetched", "b", "push"),
+        ("pinged", "b", "push"),
         ("published", "b", "psirp"),
+    ]
+    assert told[-5:] == [
         ("forwarded", "n1", "psirp"),
         ("forwarded", "n2", "psirp"),
         ("received", "a", "psirp"),
