@@ -23,8 +23,9 @@ from psirp_stack.emulation.plan import plan
 from psirp_stack.emulation.simulation import WALL_MS_AT_START, SimulatedNetwork
 from psirp_stack.node.config import TimesFile
 from push_hub.canary import CanaryConfig
+from push_hub.delivery.events import Delivered
 from push_hub.events import IntentAsked
-from push_hub.hub import HubConfig
+from push_hub.hub import Hub, HubConfig
 from tests.gateway.test_crossing import Publisher, Subscriber, feed, until
 from tests.psirp_stack.simulated import item, line
 
@@ -86,11 +87,15 @@ async def test_a_publication_is_followed_from_ping_to_callback_across_the_networ
         await network.close()
     rows = rows_of(tmp_path / "run")
     crossed = [row for row in rows if row["publication"] == publication_name(topic, second)]
-    assert [(row["step"], row["node"], row["domain"]) for row in crossed if row["step"] != "finished"] == [
-        ("pinged", "b", "push"),
-        ("fetched", "b", "push"),
+    told = [(row["step"], row["node"], row["domain"]) for row in crossed if row["step"] != "finished"]
+    # The hub tells of a ping, and of what it accepted, when that is on disk; a fast fetch or export may come first.
+    assert sorted(told[:-5]) == [  # type: ignore[type-var]
         ("accepted", "b", "push"),
+        ("fetched", "b", "push"),
+        ("pinged", "b", "push"),
         ("published", "b", "psirp"),
+    ]
+    assert told[-5:] == [
         ("forwarded", "n1", "psirp"),
         ("forwarded", "n2", "psirp"),
         ("received", "a", "psirp"),
@@ -203,3 +208,24 @@ def test_a_topic_that_has_no_ids_cannot_cross_and_is_asked_for_once() -> None:
     items = items_of(DEFAULT_NAMING)
     assert items("not a url") is None
     assert items(TOPIC) == items(TOPIC) == ITEM
+
+
+async def test_a_tracer_that_fails_stops_no_delivery(tmp_path: Path) -> None:
+    def broken(event: object) -> None:
+        if type(event) is Delivered:
+            raise RuntimeError("a fault in whoever observes")
+
+    hub = Hub(HubConfig(tmp_path, allow_private=True, canary=CanaryConfig(enabled=False)), observer=broken)
+    await hub.start()
+    try:
+        async with ClientSession() as http, Publisher() as publisher, Subscriber() as subscriber:
+            form = {"hub.mode": "subscribe", "hub.topic": publisher.topic, "hub.callback": subscriber.callback}
+            await http.post(hub.url, data=form)
+            await until(lambda: hub.subscriptions.count(publisher.topic) == 1)
+            for number in range(3):
+                publisher.body = feed(f"entry {number}")
+                await http.post(hub.url, data={"hub.mode": "publish", "hub.url": publisher.topic})
+                await until(lambda wanted=number + 1: len(subscriber.received) == wanted)  # type: ignore[misc]
+            await until(lambda: hub.delivery.observer_errors == 3)
+    finally:
+        await hub.stop()
