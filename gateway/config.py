@@ -25,6 +25,7 @@ from gateway.control import ControlConfig
 from gateway.discovery.part import DiscoveryConfig
 from gateway.discovery.section import DiscoveryKeyError, DiscoverySection, discovery_config
 from gateway.gateway import GatewayConfig
+from gateway.tls_section import TlsSection
 from gateway.tracing import TracesSection, traces_config
 from gateway.web.sections import ChatSection, SectionError, WebSection, web_config
 from gateway.web.server import WebConfig
@@ -78,14 +79,6 @@ class CanarySection(Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool = True
     interval: Seconds = 60.0
     deadline: Seconds = 30.0
-
-
-class TlsSection(Struct, frozen=True, forbid_unknown_fields=True):
-    """Certificate and key of a port, as PEM files; looked at again when they change."""
-
-    certificate: Annotated[str, Meta(min_length=1)]
-    key: Annotated[str, Meta(min_length=1)]
-    look_every: Seconds = 10.0
 
 
 class HubSection(Struct, frozen=True, forbid_unknown_fields=True):
@@ -263,7 +256,7 @@ class _Builder:
             except UrlError as error:
                 raise _KeyWrongError(f"admin.peers[{place}]", f"{peer[:200]!r} {error}") from None
         try:
-            return from_section(section, _address, self._secrets)
+            return from_section(section, _address, self._secrets, self._tls)
         except ValueError as error:
             raise _KeyWrongError("admin.listen", str(error)) from None
 

@@ -92,6 +92,11 @@ max_viewers = 500
 requests_per_client = 50.0          # a second
 audit_bytes = 16777216              # of the log of actions, audit.jsonl beside the store
 
+# [admin.tls]                       # speak https only; the files are looked at again when they change
+# certificate = "certificate.pem"   # with its chain
+# key = "key.pem"                   # mode 0600
+# look_every = 10.0                 # seconds
+
 [limits]
 subscriptions_per_subscriber = 10000
 lease_min = 300                     # seconds; a subscriber who asks for less gets this

@@ -150,7 +150,7 @@ class Gateway:
         await self.bootstrapping.start()
         await self.discovery.start(urlsplit(self.hub.local_url).port or 80)
         if config.admin is not None and self.telemetry is not None:
-            self.admin = AdminServer(config.admin, self, self.telemetry)
+            self.admin = AdminServer(config.admin, self, self.telemetry, self._observer)
             await self.admin.start()
 
     def _web_server(self, config: WebConfig, control: Control, store: ControlStore) -> WebServer:

@@ -7,7 +7,9 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from gateway.tls_section import TlsSection
 from push_hub.limits import Rate
+from push_hub.tls import TlsFiles
 
 MAX_PEERS = 16
 
@@ -25,6 +27,7 @@ class AdminSection(Struct, frozen=True, forbid_unknown_fields=True):
     max_viewers: Annotated[int, Meta(ge=1)] = 500
     requests_per_client: Annotated[float, Meta(gt=0.0)] = 50.0
     audit_bytes: Annotated[int, Meta(ge=4096)] = 16 * 1024 * 1024
+    tls: TlsSection | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,8 @@ class AdminConfig:
     audit_bytes: int = 16 * 1024 * 1024
     """The audit log and the one before it, together."""
     snapshot_every: float = 1.0
+    tls: TlsFiles | None = None
+    """Speak TLS, and nothing else, with these."""
 
     def __post_init__(self) -> None:
         if not self.viewer_tokens and not self.operator_tokens and not is_loopback(self.host):
@@ -62,8 +67,9 @@ def from_section(
     section: AdminSection,
     address: Callable[[str, str], tuple[str, int]],
     secrets: Callable[[str, str | None], tuple[str, ...]],
+    tls: Callable[[str, TlsSection | None], TlsFiles | None],
 ) -> AdminConfig | None:
-    """`address` and `secrets` read a key as the configuration does. Raises ValueError for `admin.listen`."""
+    """`address`, `secrets` and `tls` read a key as the configuration does. Raises ValueError for `admin.listen`."""
     if section.listen is None:
         return None
     host, port = address("admin.listen", section.listen)
@@ -78,4 +84,5 @@ def from_section(
         max_viewers=section.max_viewers,
         per_client=Rate(section.requests_per_client, 10 * section.requests_per_client),
         audit_bytes=section.audit_bytes,
+        tls=tls("admin.tls", section.tls),
     )

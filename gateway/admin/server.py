@@ -1,5 +1,7 @@
 """The admin port: the dashboard's files and API, metrics and health, on an aiohttp application of its own."""
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +23,7 @@ from gateway.web.answers import Answers, WebError, body_of, json_answer
 from push_hub.health import HealthReport
 from push_hub.listening import Doorkeeper, GuardedSite, RequestLog, open_socket
 from push_hub.protocol.urls import UrlError, normalised
+from push_hub.tls import TlsFiles, TlsPort
 
 if TYPE_CHECKING:
     from gateway.gateway import Gateway
@@ -60,10 +63,19 @@ class _Asked(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class AdminServer:
-    def __init__(self, config: AdminConfig, gateway: "Gateway", telemetry: Telemetry) -> None:
+    def __init__(
+        self,
+        config: AdminConfig,
+        gateway: "Gateway",
+        telemetry: Telemetry,
+        observer: Callable[[object], None] | None = None,
+    ) -> None:
         self.config = config
         self.telemetry = telemetry
         self._gateway = gateway
+        self._observer = observer
+        self._tls: TlsPort | None = None
+        self._watching: asyncio.Task[None] | None = None
         self.access = Access(config)
         self.audit = AuditLog(gateway.config.data / AUDIT_NAME, config.audit_bytes)
         self.actions = Actions(gateway.hub, self.audit)
@@ -88,18 +100,31 @@ class AdminServer:
     @property
     def url(self) -> str:
         host, port = self._runner.addresses[0][:2]
-        return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+        scheme = "http" if self.config.tls is None else "https"
+        return f"{scheme}://[{host}]:{port}/" if ":" in host else f"{scheme}://{host}:{port}/"
 
     async def start(self) -> None:
         listening = open_socket(self.config.host, self.config.port)
         try:
+            tls = self._tls = None if self.config.tls is None else TlsPort(self.config.tls, self._observer)
             await self._runner.setup()
-            await GuardedSite(self._runner, listening, self._doorkeeper).start()
+            context = None if tls is None else tls.context
+            await GuardedSite(self._runner, listening, self._doorkeeper, context).start()
         except BaseException:
             listening.close()
             raise
+        if tls is not None:
+            self._watching = asyncio.get_running_loop().create_task(tls.watch())
+
+    def take_up(self, tls: TlsFiles | None) -> None:
+        """Look at the certificate now, or at another one. A port does not change between http and https."""
+        if self._tls is not None:
+            self._tls.refresh(tls)
 
     async def stop(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
         await self.viewers.stop()
         await self._runner.cleanup()
         await self.snapshots.stop()

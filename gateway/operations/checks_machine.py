@@ -13,12 +13,14 @@ from urllib.parse import urlsplit
 import dns.exception
 import dns.resolver
 
+from gateway.admin.config import AdminConfig, is_loopback
 from gateway.gateway import GatewayConfig
 from gateway.operations.findings import Finding, bad, doubtful, good, unknown
 from gateway.operations.stores import stores_below
 from psirp_stack.node.config import LinkFile
 
 PORTS = "ports"
+ADMIN = "admin"
 PERMISSIONS = "permissions"
 CLOCK = "clock"
 NAMES = "names"
@@ -48,6 +50,8 @@ def ports_of(config: GatewayConfig) -> list[Port]:
     ports = [Port("the hub", config.hub.host, config.hub.port)]
     if config.web is not None:
         ports.append(Port("the web page", config.web.host, config.web.port))
+    if config.admin is not None:
+        ports.append(Port("the admin port", config.admin.host, config.admin.port))
     for number, link in enumerate(config.node.links if config.node is not None else (), start=1):
         if link.udp is not None:
             host, port = link.udp_ends()[0]
@@ -85,6 +89,17 @@ def check_ports(ports: Iterable[Port], *, running: bool) -> Iterator[Finding]:
             )
         else:
             yield bad(PORTS, f"{port}: {os.strerror(trouble)}", "choose another address")
+
+
+def check_admin(config: AdminConfig | None) -> Iterator[Finding]:
+    """Tokens of the admin port must not be readable on the way."""
+    if config is None or is_loopback(config.host):
+        return
+    if config.tls is None:
+        fix = "set [admin.tls], or listen on 127.0.0.1 behind a proxy that speaks TLS"
+        yield doubtful(ADMIN, f"{config.host} port {config.port}: tokens travel in the clear", fix)
+    else:
+        yield good(ADMIN, f"{config.host} port {config.port}: tokens travel encrypted")
 
 
 def _bind(port: Port) -> int | None:

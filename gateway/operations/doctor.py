@@ -8,6 +8,7 @@ from pathlib import Path
 from gateway.config import ConfigError, load
 from gateway.gateway import DATABASE_NAME, GatewayConfig
 from gateway.operations.checks_machine import (
+    check_admin,
     check_clock,
     check_names,
     check_permissions,
@@ -42,6 +43,7 @@ async def examine(
     return [
         good(CONFIGURATION, f"{path} can be used; the gateway {'runs' if running else 'does not run'} now"),
         *check_ports(ports_of(config), running=running),
+        *check_admin(config.admin),
         *check_permissions(config.data, links),
         *check_space(config.data),
         *(check_names(config) if names else ()),

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 import msgspec
 
 from gateway.gateway import Gateway, GatewayConfig
+from push_hub.tls import TlsFiles
 
 LIVE = (
     "access",
     "hub.tls",
+    "admin.tls",
     "hub.server.per_client",
     "hub.server.per_topic",
     "hub.server.max_body",
@@ -48,6 +50,8 @@ def apply_reload(gateway: Gateway, before: GatewayConfig, after: GatewayConfig) 
     found = plan_reload(before, after)
     gateway.access.rules = after.access
     gateway.hub.reconfigure(in_force(before, after).hub.server, after.hub.tls)
+    if gateway.admin is not None:
+        gateway.admin.take_up(_admin_tls(after))
     return found
 
 
@@ -63,12 +67,23 @@ def in_force(before: GatewayConfig, after: GatewayConfig) -> GatewayConfig:
         publisher_tokens=theirs.publisher_tokens,
     )
     tls = before.hub.tls if before.hub.tls is None or after.hub.tls is None else after.hub.tls
-    return dataclasses.replace(before, access=after.access, hub=dataclasses.replace(before.hub, server=server, tls=tls))
+    hub = dataclasses.replace(before.hub, server=server, tls=tls)
+    admin = before.admin
+    if admin is not None and admin.tls is not None and _admin_tls(after) is not None:
+        admin = dataclasses.replace(admin, tls=_admin_tls(after))
+    return dataclasses.replace(before, access=after.access, hub=hub, admin=admin)
+
+
+def _admin_tls(config: GatewayConfig) -> TlsFiles | None:
+    return None if config.admin is None else config.admin.tls
 
 
 def _is_live(name: str, before: GatewayConfig, after: GatewayConfig) -> bool:
+    # A port does not change from http to https under its users.
     if name == "hub.tls" and (before.hub.tls is None or after.hub.tls is None):
-        return False  # a port does not change from http to https under its users
+        return False
+    if name == "admin.tls" and (_admin_tls(before) is None or _admin_tls(after) is None):
+        return False
     return any(name == live or name.startswith(f"{live}.") for live in LIVE)
 
 

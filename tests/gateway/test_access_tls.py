@@ -1,4 +1,4 @@
-"""TLS on the hub's port: certificates made here, and replaced while the hub runs."""
+"""TLS on the hub's port and the admin port: certificates made here, and replaced while the ports are open."""
 
 import datetime
 import os
@@ -15,6 +15,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from gateway.config import ConfigError, check
+from gateway.gateway import Gateway
+from gateway.operations.reload import ReloadPlan, apply_reload
 from push_hub.canary import CanaryConfig
 from push_hub.hub import Hub, HubConfig
 from push_hub.tls import CertificateRefused, CertificateReplaced, TlsFiles
@@ -117,3 +119,73 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     make(tmp_path, "x")
     assert check(document, tmp_path).hub.tls is not None
     assert os.stat(tmp_path / "key.pem").st_mode & 0o777 == 0o600  # noqa: PTH116
+
+
+async def test_the_admin_port_speaks_tls_and_takes_up_new_files(tmp_path: Path) -> None:
+    import asyncio
+
+    (tmp_path / "other").mkdir()
+    make(tmp_path, "first")
+    (tmp_path / "viewers.tokens").touch(mode=0o600)
+    (tmp_path / "viewers.tokens").write_text("a-token\n")
+    document: dict[str, object] = {
+        "store": {"path": "data"},
+        "hub": {"listen": "127.0.0.1:0", "canary": {"enabled": False}},
+        "node": {"name": "a", "roles": ["rendezvous", "topology"]},
+        "admin": {
+            "listen": "127.0.0.1:0",
+            "viewer_tokens_file": "viewers.tokens",
+            "tls": {"certificate": "certificate.pem", "key": "key.pem", "look_every": 0.01},
+        },
+    }
+    told: list[object] = []
+
+    async def heard(kind: type) -> None:
+        async with asyncio.timeout(20):
+            while not any(isinstance(event, kind) for event in told):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    config = check(document, tmp_path)
+    gateway = Gateway(config, observer=told.append)
+    try:
+        await gateway.start()
+        assert gateway.admin is not None
+        url = gateway.admin.url
+        assert url.startswith("https://127.0.0.1:")
+        trusting = ssl.create_default_context(cafile=str(tmp_path / "certificate.pem"))
+        async with ClientSession(connector=TCPConnector(ssl=trusting)) as http:
+            async with http.get(f"{url}metrics") as answer:
+                assert answer.status == 401
+            async with http.get(f"{url}metrics", headers={"Authorization": "Bearer a-token"}) as answer:
+                assert answer.status == 200
+                assert "psph_info{" in await answer.text()
+        async with ClientSession() as http:
+            with pytest.raises(ClientConnectionError):
+                await http.get(url.replace("https:", "http:"))
+        (tmp_path / "key.pem").write_bytes(b"half written")
+        await heard(CertificateRefused)
+        assert await asyncio.to_thread(shown, url) == "first", "what cannot be used changes nothing"
+        make(tmp_path, "second")
+        await heard(CertificateReplaced)
+        assert await asyncio.to_thread(shown, url) == "second"
+        make(tmp_path / "other", "third")
+        document["admin"]["tls"] = {"certificate": "other/certificate.pem", "key": "other/key.pem"}  # type: ignore[index]
+        plan = apply_reload(gateway, config, check(document, tmp_path))
+        assert plan == ReloadPlan(("admin.tls",), ())
+        assert await asyncio.to_thread(shown, url) == "third"
+        del document["admin"]["tls"]  # type: ignore[attr-defined]
+        assert apply_reload(gateway, config, check(document, tmp_path)) == ReloadPlan((), ("admin.tls",))
+        assert await asyncio.to_thread(shown, url) == "third", "a port does not change from https to http"
+    finally:
+        await gateway.stop()
+
+
+def test_files_of_the_admin_port_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    tls = {"certificate": "certificate.pem", "key": "key.pem"}
+    document = {"node": {"name": "a"}, "admin": {"listen": "127.0.0.1:0", "tls": tls}}
+    with pytest.raises(ConfigError, match=r"admin\.tls: .*cannot be read"):
+        check(document, tmp_path)
+    make(tmp_path, "x")
+    admin = check(document, tmp_path).admin
+    assert admin is not None
+    assert admin.tls is not None

@@ -171,14 +171,29 @@ def test_every_command_of_the_compose_file_is_one() -> None:
         parser.parse_args(command[1:])
 
 
-def test_the_configuration_files_can_be_used() -> None:
+def mounted(service: str) -> dict[str, str]:
+    """What is mounted where."""
+    return dict(volume.split(":")[1::-1] for volume in compose()["services"][service]["volumes"])
+
+
+def test_the_configuration_files_can_be_used(tmp_path: Path) -> None:
     folder = ROOT / "deploy" / "compose"
+    tokens = tmp_path / "viewers.tokens"  # in the place of what the service `tokens` makes
+    tokens.touch(mode=0o600)
+    tokens.write_text("x\n")
+    instead = {"PSPH_ADMIN__VIEWER_TOKENS_FILE": str(tokens)}
     ends: dict[str, str] = {}
     roles = []
+    admin_ports = set()
     for path in sorted(folder.glob("*.toml")):
-        gateway = load_gateway(path, {}) if path.name.startswith("gateway") else None
+        gateway = load_gateway(path, instead) if path.name.startswith("gateway") else None
         node = gateway.node if gateway is not None else load_node(path)
         assert node is not None
+        if gateway is not None:
+            assert gateway.admin is not None
+            admin_ports.add(f"{path.stem}:{gateway.admin.port}")
+            named = Path(tomllib.loads(path.read_text())["admin"]["viewer_tokens_file"])
+            assert mounted(path.stem)[str(named.parent)] == "tokens"
         roles += node.roles
         for link in node.links:
             assert link.udp is not None
@@ -186,10 +201,9 @@ def test_the_configuration_files_can_be_used() -> None:
             assert ends.setdefault(link.udp, link.peer) == link.peer
     assert all(ends[peer] == own for own, peer in ends.items()), "both ends of every link agree"
     assert sorted(roles) == ["rendezvous", "topology"]
-    targets = yaml.safe_load((folder / "prometheus.yml").read_text())["scrape_configs"][0]["static_configs"][0][
-        "targets"
-    ]
-    assert {target.split(":")[0] for target in targets} == {"gateway-a", "gateway-b"}
+    (scrape,) = yaml.safe_load((folder / "prometheus.yml").read_text())["scrape_configs"]
+    assert set(scrape["static_configs"][0]["targets"]) == admin_ports
+    assert mounted("prometheus")[str(Path(scrape["authorization"]["credentials_file"]).parent)] == "tokens"
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")

@@ -1,7 +1,7 @@
 """The very commands of the compose file, as processes of its user in network namespaces with its addresses and names.
 
-What Docker would mount is in a directory of the test: its two paths, /data and /etc/psph, are replaced in commands and
-configuration files; nothing else is.
+What Docker would mount is in a directory of the test: its paths, /data, /etc/psph and /run/psph, are replaced in
+commands and configuration files; nothing else is. Prometheus itself is not here; its user asks what it would ask.
 """
 
 import contextlib
@@ -25,6 +25,8 @@ from tests.psirp_stack.test_netns import why_not
 
 ROOT = Path(__file__).parents[2]
 ORDER = ("forwarder-1", "forwarder-2", "forwarder-3", "gateway-a", "gateway-b", "feed", "reader")
+ONCE = "tokens"
+SCRAPER = "prometheus"
 PATIENCE = 90.0
 PREFIX_BITS = 24
 
@@ -32,6 +34,18 @@ pytestmark = [
     pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
     pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is not installed"),
 ]
+
+
+SCRAPE = """
+import sys, urllib.error, urllib.request
+url, token = sys.argv[1], open(sys.argv[2]).read().strip()
+try:
+    print(urllib.request.urlopen(url, timeout=20).status)
+except urllib.error.HTTPError as error:
+    print(error.code)
+request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+print(urllib.request.urlopen(request, timeout=20).read().decode())
+"""
 
 
 def ip(*words: str) -> None:
@@ -50,7 +64,7 @@ class Composed:
         self.stack = stack
         self.mark = f"pc{os.getpid() % 100_000}"
         self.processes: dict[str, subprocess.Popen[str]] = {}
-        self.said: dict[str, list[str]] = {name: [] for name in ORDER}
+        self.said: dict[str, list[str]] = {name: [] for name in (ONCE, *ORDER)}
         self.news = threading.Condition()
         self.listeners: list[threading.Thread] = []
 
@@ -66,8 +80,11 @@ class Composed:
         self._namespace(switch)
         ip("-n", switch, "link", "add", "br0", "type", "bridge")
         ip("-n", switch, "link", "set", "br0", "up")
-        hosts = "127.0.0.1 localhost\n" + "".join(f"{self.address(name)} {name}\n" for name in ORDER)
-        for number, name in enumerate(ORDER):
+        assert self.services[ONCE]["network_mode"] == "none"
+        self._namespace(self.namespace(ONCE))
+        connected = (*ORDER, SCRAPER)
+        hosts = "127.0.0.1 localhost\n" + "".join(f"{self.address(name)} {name}\n" for name in connected)
+        for number, name in enumerate(connected):
             inside = self.namespace(name)
             self._namespace(inside)
             # What `ip netns exec` puts in the place of /etc/hosts, as Docker's name service would answer.
@@ -88,8 +105,18 @@ class Composed:
 
     def place(self, name: str, text: str) -> str:
         """With the mount points of a service replaced by where they are here."""
+        for target, here in self.mounts(name).items():
+            text = text.replace(target, str(here))
+        return text
+
+    def mounts(self, name: str) -> dict[str, Path]:
         own = self.folder / name
-        return text.replace("/etc/psph", str(own / "etc")).replace("/data", str(own / "data"))
+        found = {"/data": own / "data", "/etc/psph": own / "etc"}
+        for volume in self.services[name].get("volumes", []):
+            source, target, *_ = volume.split(":")
+            if not source.startswith("."):
+                found[target] = self.folder / "volumes" / source
+        return found
 
     def as_service(self, name: str, words: list[str]) -> list[str]:
         user, group = self.services[name]["user"].split(":")
@@ -104,8 +131,10 @@ class Composed:
         service = self.services[name]
         own = self.folder / name
         (own / "etc").mkdir(parents=True)
-        (own / "data").mkdir()
-        os.chown(own / "data", *map(int, service["user"].split(":")))
+        data = self.mounts(name)["/data"]
+        data.mkdir(parents=True)
+        data.chmod(0o750)  # as it is in the image
+        os.chown(data, *map(int, service["user"].split(":")))
         for volume in service.get("volumes", []):
             source, target, *how = volume.split(":")
             if source.startswith("."):
@@ -113,9 +142,10 @@ class Composed:
                 placed = Path(self.place(name, target))
                 placed.write_text(self.place(name, (ROOT / source).read_text()))
         command = [self.place(name, word) for word in service["command"]]
+        program = service.get("entrypoint", [sys.executable, "-m", "gateway.cli.main"])
         process = subprocess.Popen(
-            self.as_service(name, [sys.executable, "-m", "gateway.cli.main", *command]),
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=own / "data", env=self.environment(),
+            self.as_service(name, [*program, *command]),
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=data, env=self.environment(),
         )  # fmt: skip
         self.processes[name] = process
         listener = threading.Thread(target=self._listen, args=(name, process), daemon=True)
@@ -168,6 +198,35 @@ class Composed:
                 return
             assert time.monotonic() < deadline, f"{name}: {done.stderr}\n{self.story()}"
 
+    def finished(self, name: str) -> None:
+        assert self.processes.pop(name).wait(PATIENCE) == 0, self.story()
+
+    def needed(self, name: str) -> None:
+        """Wait for what a service depends on, as compose does."""
+        for other, how in self.services[name].get("depends_on", {}).items():
+            if how["condition"] == "service_healthy":
+                self.healthy(other)
+            else:
+                assert how["condition"] == "service_completed_successfully"
+                if other in self.processes:
+                    self.finished(other)
+
+    def scrape(self) -> dict[str, tuple[int, str]]:
+        """By gateway: the answer without a token, and the metrics that Prometheus' user gets as its file says."""
+        (job,) = yaml.safe_load((ROOT / "deploy" / "compose" / "prometheus.yml").read_text())["scrape_configs"]
+        token = self.place(SCRAPER, job["authorization"]["credentials_file"])
+        found = {}
+        for target in job["static_configs"][0]["targets"]:
+            words = [sys.executable, "-c", SCRAPE, f"http://{target}{job['metrics_path']}", token]
+            done = subprocess.run(
+                self.as_service(SCRAPER, words), capture_output=True, text=True, check=False, timeout=60,
+                env=self.environment(),
+            )  # fmt: skip
+            assert done.returncode == 0, f"{done.stderr}\n{self.story()}"
+            refused, _, metrics = done.stdout.partition("\n")
+            found[target.split(":")[0]] = int(refused), metrics
+        return found
+
     def down(self) -> dict[str, int]:
         codes = {}
         for process in reversed(self.processes.values()):
@@ -199,14 +258,20 @@ def composed() -> Iterator[Composed]:
 
 @pytest.mark.timeout(300)
 def test_a_publication_crosses_from_the_feed_to_the_reader(composed: Composed) -> None:
+    composed.start(ONCE)
     for name in ORDER:
-        for needed in composed.services[name].get("depends_on", {}):
-            composed.healthy(needed)
+        composed.needed(name)
         composed.start(name)
     line = composed.heard("reader", "urn:psph:feed:")
     delivery = json.loads(line)
     assert "urn:psph:feed:" in delivery["content"]
     assert delivery["topic"] == "http://feed:8000/feed"
+    tokens = composed.mounts("gateway-a")["/run/psph"] / "viewers.tokens"
+    assert tokens.stat().st_mode & 0o777 == 0o600
+    for name, (refused, metrics) in composed.scrape().items():
+        assert refused == 401, "nothing is told without the token"
+        assert f'psph_info{{name="{name}"' in metrics
+        assert tokens.read_text().strip() not in metrics
     for name, process in composed.processes.items():
         # `ip netns exec` and setpriv become the program: this is its own state.
         status = dict(entry.split(":", 1) for entry in Path(f"/proc/{process.pid}/status").read_text().splitlines())

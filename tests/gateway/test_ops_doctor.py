@@ -19,6 +19,7 @@ from gateway.gateway import DATABASE_NAME, Gateway, GatewayConfig
 from gateway.operations import checks_machine
 from gateway.operations.checks_machine import (
     Port,
+    check_admin,
     check_clock,
     check_names,
     check_permissions,
@@ -31,6 +32,7 @@ from gateway.operations.findings import Finding, Verdict
 from gateway.store import MIGRATIONS
 from psirp_stack.node.config import LinkFile
 from storage import Database
+from tests.gateway.test_access_tls import make
 
 NOBODY = 65534
 
@@ -88,6 +90,33 @@ def test_an_address_that_this_machine_does_not_have() -> None:
     (finding,) = check_ports([Port("the hub", "192.0.2.1", 8080)], running=False)
     assert finding.verdict is Verdict.BAD
     assert "no such address" in finding.text
+
+
+async def test_an_admin_port_that_another_program_has(tmp_path: Path) -> None:
+    path = config_file(tmp_path, peer=free_port(), own=free_port(), roles='"rendezvous", "topology"')
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        path.write_text(path.read_text() + f'[admin]\nlisten = "127.0.0.1:{other.getsockname()[1]}"\n')
+        found = await examine(path, {}, names=False)
+    (finding,) = [one for one in found if one.verdict is Verdict.BAD]
+    assert "the admin port" in finding.text
+    assert "another program has it" in finding.text
+    found = await examine(path, {}, names=False)
+    (finding,) = [one for one in found if "the admin port" in one.text]
+    assert finding.verdict is Verdict.GOOD
+
+
+def test_an_admin_port_whose_tokens_can_be_read_on_the_way(tmp_path: Path) -> None:
+    (tmp_path / "tokens").touch(mode=0o600)
+    (tmp_path / "tokens").write_text("a-token\n")
+    admin: dict[str, object] = {"listen": "0.0.0.0:0", "viewer_tokens_file": "tokens"}
+    assert verdicts(check_admin(loaded(tmp_path, {"admin": admin}).admin)) == [Verdict.DOUBTFUL]
+    make(tmp_path, "x")
+    admin["tls"] = {"certificate": "certificate.pem", "key": "key.pem"}
+    assert verdicts(check_admin(loaded(tmp_path, {"admin": admin}).admin)) == [Verdict.GOOD]
+    assert verdicts(check_admin(loaded(tmp_path, {"admin": {"listen": "127.0.0.1:0"}}).admin)) == []
+    assert verdicts(check_admin(None)) == []
 
 
 def as_nobody(code: str) -> str:

@@ -1,0 +1,13 @@
+"""Certificate and key of a port, as the configuration writes them; the hub's and the admin port's are the same."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+
+class TlsSection(Struct, frozen=True, forbid_unknown_fields=True):
+    """PEM files, looked at again when they change."""
+
+    certificate: Annotated[str, Meta(min_length=1)]
+    key: Annotated[str, Meta(min_length=1)]
+    look_every: Annotated[float, Meta(gt=0.0)] = 10.0
