@@ -2,12 +2,14 @@
 "use strict";
 
 const KEY = "psph-chat-token";
+// In the order in which a message goes through them.
 const TICKS = {
   waiting: ["…", "waiting for the network"],
   sent: ["✓", "sent: the network has it"],
   delivered: ["✓✓", "delivered: it is at your partner's gateway"],
   failed: ["✗", "the network refused it"],
 };
+const STATES = Object.keys(TICKS);
 const FIRST_WAIT = 500, LONGEST_WAIT = 15000;
 const SILENCE = 60000; // the gateway says something at least every 20 seconds
 
@@ -219,10 +221,13 @@ function place(message, old = false) {
   time.textContent = when.toLocaleString([], today ? { timeStyle: "short" } : { dateStyle: "short", timeStyle: "short" });
   if (message.mine) {
     const ticks = item.querySelector(".ticks");
-    const [sign, meaning] = TICKS[message.state] ?? TICKS.waiting;
+    // The answer to our own request may be read after the event that says how it went on: a state never goes back.
+    const known = Math.max(STATES.indexOf(item.dataset.state), STATES.indexOf(message.state), 0);
+    const [sign, meaning] = TICKS[STATES[known]];
+    item.dataset.state = STATES[known];
     ticks.textContent = sign;
     ticks.title = meaning;
-    ticks.className = `ticks ${message.state}`;
+    ticks.className = `ticks ${STATES[known]}`;
     ticks.setAttribute("role", "img");
     ticks.setAttribute("aria-label", meaning);
   }
