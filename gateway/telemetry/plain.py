@@ -58,6 +58,6 @@ def _names(kind: type) -> tuple[str, ...]:
     names = _known_names.get(kind)
     if names is None:
         # The most frequent ones are named tuples, which cost less to make.
-        names = tuple(field.name for field in fields(kind)) if is_dataclass(kind) else getattr(kind, "_fields", ())
-        _known_names[kind] = names
+        of_tuple: tuple[str, ...] = getattr(kind, "_fields", ())
+        names = _known_names[kind] = tuple(field.name for field in fields(kind)) if is_dataclass(kind) else of_tuple
     return names
