@@ -19,6 +19,7 @@ class MatchingPoint:
     keyed_by: str
     topics: int
     microseconds: float
+    """The mean of the medians of known and unknown topics: `psph bench matching` compares the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class _Row:
     keyed_by: str
     topics: int
     known_p50_us: float | None = None
+    unknown_p50_us: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ def read_matching(path: Path) -> list[MatchingPoint]:
     if document.bench != "matching":
         raise ResultsError(f"{path} is a result of `psph bench {document.bench}`; that of `matching` is expected")
     return [
-        MatchingPoint(row.structure, row.keyed_by, row.topics, row.known_p50_us)
+        MatchingPoint(row.structure, row.keyed_by, row.topics, (row.known_p50_us + row.unknown_p50_us) / 2)
         for row in document.results
-        if row.known_p50_us is not None
+        if row.known_p50_us is not None and row.unknown_p50_us is not None
     ]
