@@ -19,7 +19,7 @@ this node and the topology manager can compute, and that change with every perio
 A batch leaves as it came: what goes out on one link is collected and handed to that link at once.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import length_hint
 
@@ -59,8 +59,6 @@ _FID = slice(FID_OFFSET, FORWARDING_BYTES)
 _TYPE_AND_NEXT = slice(FORWARDING_BYTES, FORWARDING_BYTES + 2)
 # A rendezvous header with only payload behind it is what most frames carry: one comparison instead of a walk.
 _LAST_RENDEZVOUS = {int(kind): bytes((kind, HeaderType.PAYLOAD)) for kind in RENDEZVOUS_TYPES}
-_NEVER = b""
-"""In place of the two bytes that a cached route wants after the forwarding header: nothing equals it there."""
 
 
 @dataclass(slots=True)
@@ -96,22 +94,19 @@ class _Departure:
         self.sends = sends
         self.waiting: list[bytes] = []
 
-    def flush(self) -> int:
-        """Send what waits; says how many frames that were."""
-        # Emptied before it is sent: whoever sends may come back to this forwarder with further frames.
-        frames = self.waiting[:]
-        self.waiting.clear()
-        for send_many in self.sends:
-            send_many(frames)
-        return len(frames)
 
+_ShortWay = tuple[bytes | None, bytes, bytes, _Departure]
+"""What the two bytes after the forwarding header must be (None: anything); bytes whose first occurrence is or ends in
+the time to live, and what to write instead (one copy of the frame, cutting and joining would be two); the way out.
+
+A plain tuple, since it is taken apart in the innermost loop. Flows that need the same share one, so that it is told by
+its identity.
+"""
 
 _NO_ROUTE = Route(b"", drop=Drop.MALFORMED)
 
-_Cached = tuple[bytes | None, bytes, bytes, list[bytes], tuple[_Departure, Route]]
-"""What the two bytes after the forwarding header must be for the short way (None: anything, `_NEVER`: no short way);
-bytes whose first occurrence is or ends in the time to live, and what to write instead; the frames that wait for the way
-out; that way, and the route in full, which is all that frames on the long way need.
+_Known = tuple[_ShortWay | None, Route]
+"""The short way, where the frames of a flow may take it, and the route in full for those that may not.
 
 A plain tuple, since it is taken apart for every frame.
 """
@@ -136,8 +131,9 @@ class Forwarder:
         self._cache_entries = cache_entries
         self._sends: dict[LinkNumber, SendMany] = {}
         self._departures: dict[tuple[LinkNumber, ...], _Departure] = {}
+        self._short_ways: dict[tuple[bytes | None, bytes, bytes, tuple[LinkNumber, ...]], _ShortWay] = {}
         self._deliver: Send | None = None
-        self._caches: dict[LinkNumber | None, RouteCache[_Cached]] = {}
+        self._caches: dict[LinkNumber | None, RouteCache[_Known]] = {}
         self._loops = LoopMemory(loop_entries, loop_window)
         self._keyed = keyed
         self._periods: tuple[int, ...] = ()
@@ -207,27 +203,43 @@ class Forwarder:
         batch = frames if isinstance(frames, list) else list(frames)
         if self._keyed is not None:
             self._enter_periods(self._keyed.periods.accepted(now))
-        self._loops.expire(now)
+        routes = self._cache_for(arrival).younger
+        if self._loops.first_seen:
+            self._loops.expire(now)
+        elif (way := _common_way(batch, routes)) is not None:
+            _, old, new, departure = way
+            self._statistics.received += len(batch)
+            self._statistics.cache_hits += len(batch)
+            self._send(departure, [frame.replace(old, new, 1) for frame in batch])
+            return
+        self._forward_each(batch, routes, arrival, now)
+
+    def _forward_each(
+        self, batch: list[bytes], routes: Mapping[bytes, _Known], arrival: LinkNumber | None, now: float
+    ) -> None:
+        """A batch whose frames go different ways, or of which some need all the rules."""
         returning = self._loops.first_seen
-        cached = self._cache_for(arrival).younger.get
+        nothing_returns = not returning
         header_of, fid_of, type_and_next_of = _HEADER, _FID, _TYPE_AND_NEXT
         used: list[_Departure] = []
         on_the_long_way = 0
-        nothing_returns = not returning
         remaining = iter(batch)
         try:
             for frame in remaining:
-                entry = cached(frame[header_of])
-                if entry is not None and (nothing_returns or frame[fid_of] not in returning):
-                    chain, old, new, waiting, rest = entry
+                try:
+                    way = routes[frame[header_of]][0]
+                except KeyError:
+                    way = None
+                if way is not None and (nothing_returns or frame[fid_of] not in returning):
+                    chain, old, new, departure = way
                     if chain is None or (
                         frame[type_and_next_of] == chain
                         and len(frame) >= _DATA_BYTES
                         and frame[_DATA_PROTO_OFFSET] == PROTOCOL_VERSION
                     ):
+                        waiting = departure.waiting
                         if not waiting:
-                            used.append(rest[0])
-                        # The old bytes come first in the frame, so that is where they are replaced: one copy, not two.
+                            used.append(departure)
                         waiting.append(frame.replace(old, new, 1))
                         continue
                 on_the_long_way += 1
@@ -257,12 +269,18 @@ class Forwarder:
                 self._deliver(leaving)
 
     def _flush(self, used: list[_Departure]) -> None:
-        statistics = self._statistics
         for departure in used:
-            frames = departure.flush()
-            statistics.forwarded += frames
-            statistics.copies += frames * departure.links
+            # Emptied before it is sent: whoever sends may come back to this forwarder with further frames.
+            frames = departure.waiting[:]
+            departure.waiting.clear()
+            self._send(departure, frames)
         used.clear()
+
+    def _send(self, departure: _Departure, frames: list[bytes]) -> None:
+        self._statistics.forwarded += len(frames)
+        self._statistics.copies += len(frames) * departure.links
+        for send_many in departure.sends:
+            send_many(frames)
 
     def _judge(self, frame: bytes, arrival: LinkNumber | None, now: float) -> tuple[Route, bytes, Drop | None]:
         """Route, frame as it leaves, and why it is dropped. Counts what is known here: arrival, cache, drop."""
@@ -279,10 +297,10 @@ class Forwarder:
             statistics.cache_misses += 1
             route = self._rules.route(key, arrival)
             if route.drop is None:
-                cache.remember(key, self._prepared(key, route))
+                cache.remember(key, (self._short_way(key, route), route))
         else:
             statistics.cache_hits += 1
-            route = entry[-1][1]
+            route = entry[1]
         drop = route.drop
         if (
             drop is None
@@ -311,29 +329,34 @@ class Forwarder:
 
     def _forget(self) -> None:
         self._departures.clear()
+        self._short_ways = {}
         for cache in self._caches.values():
             cache.clear()
 
-    def _cache_for(self, arrival: LinkNumber | None) -> RouteCache[_Cached]:
+    def _cache_for(self, arrival: LinkNumber | None) -> RouteCache[_Known]:
         cache = self._caches.get(arrival)
         if cache is None:
             cache = self._caches[arrival] = RouteCache(self._cache_entries)
         return cache
 
-    def _prepared(self, key: bytes, route: Route) -> _Cached:
-        """The route with all that the short way through `forward` needs at hand."""
-        following = key[NEXT_OFFSET]
+    def _short_way(self, key: bytes, route: Route) -> _ShortWay | None:
+        """How the frames of a flow get through `forward` quickly, None when each needs all the rules."""
         if route.deliver or route.may_return:
-            chain: bytes | None = _NEVER
-        elif following == HeaderType.PAYLOAD:
-            chain = None
-        else:
-            chain = _LAST_RENDEZVOUS.get(following, _NEVER)
+            return None
+        following = key[NEXT_OFFSET]
+        chain = None if following == HeaderType.PAYLOAD else _LAST_RENDEZVOUS.get(following)
+        if chain is None and following != HeaderType.PAYLOAD:
+            return None
         # The time to live alone is found fastest, unless one of the two bytes before it is the same.
         start = TTL_OFFSET if key[TTL_OFFSET] not in key[:TTL_OFFSET] else 0
         old, new = key[start:_AFTER_TTL], route.header[start:_AFTER_TTL]
-        departure = self._departure(route.out)
-        return chain, old, new, departure.waiting, (departure, route)
+        name = (chain, old, new, route.out)
+        way = self._short_ways.get(name)
+        if way is None:
+            if len(self._short_ways) >= self._cache_entries:
+                self._short_ways.clear()
+            way = self._short_ways[name] = (chain, old, new, self._departure(route.out))
+        return way
 
     def _departure(self, out: tuple[LinkNumber, ...]) -> _Departure:
         """The one way out on these links: frames of one flow that take it keep their order."""
@@ -344,6 +367,37 @@ class Forwarder:
             sends = [self._sends[number] for number in out if number in self._sends]
             departure = self._departures[out] = _Departure(len(out), sends)
         return departure
+
+
+def _common_way(batch: list[bytes], routes: Mapping[bytes, _Known]) -> _ShortWay | None:
+    """The short way that all frames take, None when there is none: most batches are of flows that leave by one link."""
+    if not batch:
+        return None
+    header_of, type_and_next_of = _HEADER, _TYPE_AND_NEXT
+    try:
+        way = routes[batch[-1][header_of]][0]
+        # Three frames tell most mixed batches, before all the others are looked up in vain.
+        if (
+            way is None
+            or routes[batch[0][header_of]][0] is not way
+            or routes[batch[len(batch) // 2][header_of]][0] is not way
+        ):
+            return None
+        ways = [routes[frame[header_of]][0] for frame in batch]
+    except KeyError:
+        return None
+    if ways.count(way) != len(batch):
+        return None
+    chain = way[0]
+    if chain is not None:
+        for frame in batch:
+            if (
+                frame[type_and_next_of] != chain
+                or len(frame) < _DATA_BYTES
+                or frame[_DATA_PROTO_OFFSET] != PROTOCOL_VERSION
+            ):
+                return None
+    return way
 
 
 def _with_reverse_path(frame: bytes, metadata: int, way_back: Tags) -> bytes:
