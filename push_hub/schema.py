@@ -144,4 +144,10 @@ SUBSCRIPTION_TABLES = [
             "CREATE INDEX dead_letters_by_subscription ON dead_letters (subscription)",
         ],
     ),
+    Migration(
+        "push_hub.subscriptions",
+        3,
+        # Whether anybody wants reduced documents of a topic, without looking through all its subscribers.
+        ["CREATE INDEX subscriptions_reduced ON subscriptions (topic) WHERE dialect = '0.3' OR difference = 1"],
+    ),
 ]

@@ -83,6 +83,7 @@ class Intake:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._keepers.clear()
+        await self._visits.stop()
         await self._reader.close()
         self._threads.close()
 

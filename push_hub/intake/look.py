@@ -36,14 +36,24 @@ class Looker:
 
     async def look(self, topic: str, content: Content, source: Source) -> Look:
         """Compare with what was seen before. Raises `UnsafeXmlError`."""
-        digest = await self._threads.run(_digest, content.body)
-        whole = Look(content, digest != source.body_digest, digest)
-        if not whole.changed:
+        whole = await self.glance(content, source)
+        return await self.take_apart(topic, whole, source) if whole.changed else whole
+
+    async def glance(self, content: Content, source: Source) -> Look:
+        """Are these other bytes than before, and safe to pass on? Raises `UnsafeXmlError`."""
+        digest = await self._threads.run_on(content.body, _digest, content.body)
+        if digest == source.body_digest:
             # The same bytes: nothing is new, whatever a parser would make of them.
-            return replace(whole, frame=source.frame, new_entries=0 if source.frame else None)
-        if not is_xml(content.content_type) or media_type(content.content_type) in NO_FEEDS:
+            return Look(content, False, digest, source.frame, new_entries=0 if source.frame else None)
+        if _may_be_feed(content):
+            await self._threads.run_on(content.body, check_prolog, content.body)
+        return Look(content, True, digest)
+
+    async def take_apart(self, topic: str, whole: Look, source: Source) -> Look:
+        """What is new in a document that was glanced at. Raises `UnsafeXmlError`."""
+        content = whole.content
+        if not _may_be_feed(content):
             return whole
-        await self._threads.run(check_prolog, content.body)
         feed = await self._reader.read(topic, content.content_type, content.body)
         if feed is None:
             return whole
@@ -60,6 +70,10 @@ class Looker:
             len(new),
             feed.hints,
         )
+
+
+def _may_be_feed(content: Content) -> bool:
+    return is_xml(content.content_type) and media_type(content.content_type) not in NO_FEEDS
 
 
 def _digest(body: bytes) -> bytes:

@@ -112,7 +112,7 @@ class ParserPool:
             async with self._hosts.turn(host_of(topic)), self._places:
                 verdict, answer = await self._judged(content_type, body)
             if verdict is Verdict.FEED:
-                return await self._threads.run(unpacked, answer)
+                return await self._threads.run_on(answer, unpacked, answer)
         except (ParserError, OSError, ValueError) as error:
             verdict, answer = Verdict.FAILED, reason_of(error).encode()
         words = answer.decode("utf-8", "replace")

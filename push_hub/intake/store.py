@@ -123,15 +123,22 @@ class IntakeStore:
     def seen(self, topic: str) -> dict[bytes, bytes]:
         return dict(self._database.read("SELECT entry, digest FROM entries WHERE topic = ?", (topic,)))
 
-    def last_published(self, topic: str) -> tuple[str, bytes] | None:
-        rows = self._database.read(
-            "SELECT content_type, body FROM publications WHERE topic = ? ORDER BY id DESC LIMIT 1", (topic,)
-        )
-        return (rows[0][0], rows[0][1]) if rows else None
-
     def was_published(self, topic: str, content: Content) -> bool:
         """Is this what the newest publication of the topic says already?"""
-        return self.last_published(topic) == (content.content_type, content.body)
+        # The length first: it is known without reading the body, which may be far larger than this one.
+        rows = self._database.read(
+            "SELECT length(body) = ? AND body = ? AND content_type = ? FROM publications WHERE topic = ? "
+            "ORDER BY id DESC LIMIT 1",
+            (len(content.body), content.body, content.content_type, topic),
+        )
+        return bool(rows and rows[0][0])
+
+    def wants_changes(self, topic: str) -> bool:
+        """Does anybody get reduced documents of the topic? As the condition of the index says it."""
+        rows = self._database.read(
+            "SELECT 1 FROM subscriptions WHERE topic = ? AND (dialect = '0.3' OR difference = 1) LIMIT 1", (topic,)
+        )
+        return bool(rows)
 
     def subscribers(self, topic: str) -> int:
         # The kept number, not a count of rows: this is asked before each fetch, and a topic may have a million.
@@ -192,31 +199,56 @@ class IntakeStore:
                 (update.topic, new.url, update.frame),
             )
         if update.hints is not None:
-            tx.execute(
-                "UPDATE sources SET ttl = ?, skip_hours = ?, skip_days = ? WHERE topic = ?",
-                (update.hints.ttl, _bits(update.hints.skip_hours), _bits(update.hints.skip_days), update.topic),
-            )
+            self._take_hints(tx, update.topic, update.hints)
         if update.moved_at is not None:
             tx.execute(
                 "UPDATE sources SET moved_to = ?, moved_at = ? WHERE topic = ?",
                 (update.moved_to, update.moved_at, update.topic),
             )
         if update.entries:
-            self._remember(tx, update)
+            self._remember(tx, update.topic, update.entries, update.fetched_at)
         if update.answered is not None:
             tx.execute("DELETE FROM pings WHERE topic = ? AND received_at <= ?", (update.topic, update.answered))
 
-    def _remember(self, tx: Transaction, update: Update) -> None:
+    def caught_up(
+        self,
+        topic: str,
+        digest: bytes,
+        frame: bytes | None,
+        entries: Sequence[Entry],
+        hints: PollHints | None,
+        now: float,
+    ) -> Future[None]:
+        """What a document says that was published before it was taken apart, unless there is a newer one."""
+
+        def write(tx: Transaction) -> None:
+            if not tx.execute("SELECT 1 FROM topics WHERE url = ? AND body_digest = ?", (topic, digest)):
+                return
+            tx.execute("UPDATE sources SET frame_digest = ? WHERE topic = ?", (frame, topic))
+            if hints is not None:
+                self._take_hints(tx, topic, hints)
+            if entries:
+                self._remember(tx, topic, entries, now)
+
+        return self._database.write(write)
+
+    def _take_hints(self, tx: Transaction, topic: str, hints: PollHints) -> None:
+        tx.execute(
+            "UPDATE sources SET ttl = ?, skip_hours = ?, skip_days = ? WHERE topic = ?",
+            (hints.ttl, _bits(hints.skip_hours), _bits(hints.skip_days), topic),
+        )
+
+    def _remember(self, tx: Transaction, topic: str, entries: Sequence[Entry], now: float) -> None:
         tx.execute_many(
             "INSERT INTO entries VALUES (?, ?, ?, ?) ON CONFLICT (topic, entry) DO UPDATE SET "
             "digest = excluded.digest, seen_at = excluded.seen_at",
-            [(update.topic, entry.key, entry.digest, update.fetched_at) for entry in update.entries],
+            [(topic, entry.key, entry.digest, now) for entry in entries],
         )
         # What stands in the document now has the newest time, so it is never what is forgotten.
         tx.execute(
             "DELETE FROM entries WHERE topic = ?1 AND seen_at < ?2 AND entry NOT IN "
             "(SELECT entry FROM entries WHERE topic = ?1 ORDER BY seen_at DESC LIMIT ?3)",
-            (update.topic, update.fetched_at, self._max_entries + len(update.entries)),
+            (topic, now, self._max_entries + len(entries)),
         )
 
 

@@ -5,9 +5,13 @@ own state is written after that is on disk. Killed in between, the visit is repe
 the same content «new» again; before it is given to the sink it is compared with the topic's newest publication,
 which is this very content, and only the state is written. If the publisher changed the document once more in between,
 that is a new state and is published: its `changes` then hold the entries of both, so that nobody misses one.
+
+What a gateway brought from another network was taken apart there before it was sent. When nobody here wants reduced
+documents it is passed on at once, and taken apart afterwards, for those who may want them later.
 """
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -69,6 +73,9 @@ class Visits:
         self._stalls: dict[str, int] = {}
         """Tries that failed on our own side (store, overload). These have no end: the ping was acknowledged."""
         self._overtakes: dict[str, int] = {}
+        self._behind: dict[str, Look] = {}
+        """The newest document of each topic that was passed on and is still to be taken apart."""
+        self._catching_up: set[asyncio.Task[None]] = set()
         self._jitter = random.Random()  # noqa: S311 - spreads retries, guards nothing
 
     def fresh_start(self, topic: str) -> None:
@@ -110,7 +117,10 @@ class Visits:
 
     async def _take_offer(self, topic: str, content: Content, self_url: str) -> None:
         source = self._store.source(topic)
-        look = await self._looker.look(topic, content, source)
+        look = await self._looker.glance(content, source)
+        passed_on = look.changed and self._may_pass_on(topic, content)
+        if look.changed and not passed_on:
+            look = await self._looker.take_apart(topic, look, source)
         await self._publish(topic, self_url, look)
         update = Update(
             topic,
@@ -129,6 +139,39 @@ class Visits:
             plan = self._plan(source, Seen(look.changed, look.hints or source.hints), pinged=True)
             update = replace(update, poll_every=plan.every, poll_at=plan.at)
         await asyncio.wrap_future(self._store.finish(update))
+        if passed_on:
+            self._catch_up_soon(topic, look)
+
+    def _may_pass_on(self, topic: str, content: Content) -> bool:
+        """Whether it need not be taken apart before it is published."""
+        return content.brought and len(self._behind) < self._config.max_offers and not self._store.wants_changes(topic)
+
+    def _catch_up_soon(self, topic: str, look: Look) -> None:
+        """Take a document apart that was passed on already; of several, only the newest."""
+        is_busy = topic in self._behind
+        self._behind[topic] = look
+        if not is_busy:
+            task = asyncio.create_task(self._catch_up(topic))
+            self._catching_up.add(task)
+            task.add_done_callback(self._catching_up.discard)
+
+    async def _catch_up(self, topic: str) -> None:
+        look: Look | None = None
+        while (newest := self._behind[topic]) is not look:
+            look = newest
+            # It was published: what is wrong with it here costs the next update its reduced form, nothing else.
+            with contextlib.suppress(UnsafeXmlError, StorageError):
+                apart = await self._looker.take_apart(topic, look, self._store.source(topic))
+                await asyncio.wrap_future(
+                    self._store.caught_up(topic, look.digest, apart.frame, apart.entries, apart.hints, self._clock())
+                )
+        del self._behind[topic]
+
+    async def stop(self) -> None:
+        """What is still to be taken apart stays so."""
+        for task in self._catching_up:
+            task.cancel()
+        await asyncio.gather(*self._catching_up, return_exceptions=True)
 
     def _observe(self, event: IntakeEvent) -> None:
         if self._observer is not None:
@@ -181,7 +224,9 @@ class Visits:
         published = False
         if fetched.body is not None:
             look = await self._looker.look(topic, Content(content_type, fetched.body), source)
-            links = await self._threads.run(discover, fetched.headers, content_type, fetched.body, fetched.url)
+            links = await self._threads.run_on(
+                fetched.body, discover, fetched.headers, content_type, fetched.body, fetched.url
+            )
             update = replace(
                 update,
                 self_url=links.self_url or topic,
@@ -209,7 +254,8 @@ class Visits:
 
     async def _publish(self, topic: str, self_url: str, look: Look) -> bool:
         """True when this was news to the sink."""
-        if not look.changed or await self._threads.run(self._store.was_published, topic, look.content):
+        was_published = self._store.was_published
+        if not look.changed or await self._threads.run_on(look.content.body, was_published, topic, look.content):
             return False
         await self._sink.accept(topic, self_url, look.content)
         return True

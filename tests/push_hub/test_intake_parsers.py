@@ -18,7 +18,7 @@ from push_hub.hub import TABLES
 from push_hub.intake import Intake, IntakeConfig, look, source, visit
 from push_hub.intake.events import IntakeEvent, ParserGaveUp, ParsersDisagreed
 from push_hub.intake.parsers import ParserPool
-from push_hub.intake.threads import Threads
+from push_hub.intake.threads import WORTH_A_THREAD, Threads
 from push_hub.xmlguard import UnsafeXmlError
 from storage import Database
 from tests.push_hub.feeds import Item, Story, atom, wild_feed
@@ -336,7 +336,7 @@ async def test_work_that_grows_with_the_document_is_done_in_threads(
         monkeypatch.setattr(store, "was_published", watched("was_published", store.was_published))
         monkeypatch.setattr(store, "seen", watched("seen", store.seen))
         setup.fetch.content_encoding = "identity"
-        await setup.ping(FEED)
+        await setup.ping(FEED.replace(b"</title>", b" " * WORTH_A_THREAD + b"</title>", 1))
         assert len(setup.published()) == 1
     assert set(where) == {"digest", "prolog", "cut", "discover", "decode", "was_published", "seen"}
     assert all(name.startswith("intake") for name in where.values())
