@@ -1,9 +1,9 @@
 """The control function: who wants what, whatever protocol they speak, and what the network must bring for them.
 
 An adapter subscribes and publishes here by name; the network is asked once for each item, however many want it, and
-let go with the last. A publication that arrives is written down and handed to every adapter that has somebody for it;
-the next one is taken when both are done. A gateway that was killed or away first hands out what it had, then asks for
-all that followed.
+let go with the last. A publication that arrives is handed to every adapter that has somebody for it, and when all have
+taken it, that is written down; the next one is taken then. What an adapter cannot take at once is kept here until it
+can. A gateway that was killed or away first hands out what it kept, then asks for all that followed.
 """
 
 import asyncio
@@ -209,8 +209,10 @@ class Control:
             if wanted and item not in self._wanted:
                 self._wanted.add(item)
                 left = self._store.waiting(item)
-                if left is not None:
+                if left is not None and left.version is not None:
                     await self._hand_out(item, left)
+                    work = partial(ControlStore.took, item, left.version)
+                    await asyncio.wrap_future(self._store.database.write(work))
                 try:
                     since = self._store.taken(item) or since
                     self._tell(ItemAsked(item))
@@ -239,12 +241,10 @@ class Control:
             version, size = crossing.version, len(crossing.body)
             is_own = version in self._own
             self._tell(CrossingArrived(crossing.name, item, version, crossing.published_ms, size, is_own, crossing))
-        work = partial(ControlStore.receive, item, crossing.version, crossing)
-        kept = self._store.database.write(work)
-        # At the same time: if only one of the two is done when the gateway is killed, the other is done again, by the
-        # network or from the inbox, and who has it already recognises it. The next version waits for both.
         await self._hand_out(item, crossing)
-        await asyncio.wrap_future(kept)
+        # Killed before this is written, the network brings the version again, and who has it already recognises it.
+        # The next version waits for it.
+        await asyncio.wrap_future(self._store.database.write(partial(ControlStore.took, item, crossing.version)))
 
     async def _hand_out(self, item: ItemId, crossing: Crossing) -> None:
         """Hand a version to everybody; tries again until all have taken it or it is refused for good."""
@@ -255,13 +255,13 @@ class Control:
         for name, subscriptions in by_adapter.items():
             adapter = self._adapters.get(name)
             if adapter is not None and (name != origin or name in self._hear_own):
-                await self._deliver(adapter, crossing, subscriptions)
-        if crossing.version is not None:
-            # Not waited for: who is handed the same version again recognises it.
-            self._store.database.write(partial(ControlStore.delivered, item, crossing.version))
+                await self._deliver(adapter, item, crossing, subscriptions)
 
-    async def _deliver(self, adapter: Adapter, crossing: Crossing, subscriptions: list[Subscription]) -> None:
+    async def _deliver(
+        self, adapter: Adapter, item: ItemId, crossing: Crossing, subscriptions: list[Subscription]
+    ) -> None:
         wait = self.config.retry_base
+        is_kept = False
         while True:
             try:
                 await adapter.deliver(crossing, subscriptions)
@@ -270,6 +270,12 @@ class Control:
                 return
             except Exception as error:
                 self._tell(DeliveryRefused(adapter.name, crossing.name, f"{error}; trying again"))
+                if not is_kept and crossing.version is not None:
+                    # This may take long, and the network keeps a version for a time only.
+                    work = partial(ControlStore.receive, item, crossing.version, crossing)
+                    with contextlib.suppress(StorageError):
+                        await asyncio.wrap_future(self._store.database.write(work))
+                        is_kept = True
                 await asyncio.sleep(wait)
                 wait = min(2 * wait, self.config.retry_cap)
                 continue

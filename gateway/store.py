@@ -160,7 +160,6 @@ class ControlStore:
     @staticmethod
     def receive(item: ItemId, version: Identifier, crossing: Crossing, tx: Transaction) -> None:
         """Keep a version until it was delivered; the one before it has been, since they come one at a time."""
-        tx.execute("INSERT OR REPLACE INTO taken_versions VALUES (?, ?)", (bytes(item), bytes(version)))
         tx.execute(
             "INSERT OR REPLACE INTO inbox VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (
@@ -176,8 +175,10 @@ class ControlStore:
         )
 
     @staticmethod
-    def delivered(item: ItemId, version: Identifier, tx: Transaction) -> None:
-        tx.execute("DELETE FROM inbox WHERE item = ? AND version = ?", (bytes(item), bytes(version)))
+    def took(item: ItemId, version: Identifier, tx: Transaction) -> None:
+        """Everybody here has the version: the network is asked for what follows it."""
+        tx.execute("INSERT OR REPLACE INTO taken_versions VALUES (?, ?)", (bytes(item), bytes(version)))
+        tx.execute("DELETE FROM inbox WHERE item = ?", (bytes(item),))
 
     @staticmethod
     def forget_taken(item: ItemId, tx: Transaction) -> None:
