@@ -157,6 +157,11 @@ readers_per_client = 50
 waiting_bytes = 16777216            # for one slow reader, before it is cut off
 published_bytes = 4194304           # of one POST
 
+# [web.tls]                         # speak https only; the files are looked at again when they change
+# certificate = "certificate.pem"   # with its chain
+# key = "key.pem"                   # mode 0600
+# look_every = 10.0                 # seconds
+
 [chat]                              # a page for user@domain (docs/chat.md): needs gateway.domain and web.listen
 enabled = true
 people = 10000
