@@ -22,19 +22,28 @@ from push_hub.hub import Hub, HubConfig
 from push_hub.tls import CertificateRefused, CertificateReplaced, TlsFiles, TlsPort
 
 
-def make(folder: Path, name: str, *, password: bytes | None = None) -> TlsFiles:
+def make(
+    folder: Path,
+    name: str,
+    *,
+    password: bytes | None = None,
+    names: tuple[str, ...] = (),
+    days: tuple[float, float] = (-1, 1),
+) -> TlsFiles:
+    """A self-signed certificate for 127.0.0.1 and `names`, good from and until so many days from now, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
+    known_as = [x509.IPAddress(ip_address("127.0.0.1")), *map(x509.DNSName, names)]
     certificate = (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .not_valid_before(now + datetime.timedelta(days=days[0]))
+        .not_valid_after(now + datetime.timedelta(days=days[1]))
+        .add_extension(x509.SubjectAlternativeName(known_as), critical=False)
         .sign(key, hashes.SHA256())
     )
     files = TlsFiles(folder / "certificate.pem", folder / "key.pem", look_every=0.01)
