@@ -44,6 +44,8 @@ class WebSection(Struct, frozen=True, forbid_unknown_fields=True):
     connections: Count = WebConfig().max_connections
     requests_per_client: Positive = WebConfig().per_client.per_second
     requests_per_client_burst: Positive = WebConfig().per_client.burst
+    publications_per_topic: Positive = WebConfig().per_topic.per_second
+    publications_per_topic_burst: Positive = WebConfig().per_topic.burst
     readers: Count = StreamConfig().max_streams
     readers_per_client: Count = StreamConfig().max_streams_per_client
     waiting_bytes: Count = StreamConfig().max_waiting_bytes
@@ -111,6 +113,7 @@ def web_config(
             cors_origins=section.cors_origins,
         ),
         per_client=Rate(section.requests_per_client, section.requests_per_client_burst),
+        per_topic=Rate(section.publications_per_topic, section.publications_per_topic_burst),
         trusted_proxies=frozenset(section.trusted_proxies),
         max_connections=section.connections,
         tls=tls("web.tls", section.tls),

@@ -51,6 +51,8 @@ class WebConfig:
     streams: StreamConfig = field(default_factory=StreamConfig)
     per_client: Rate = field(default_factory=lambda: Rate(50, 500))
     """Requests a second of one client, and how many at once."""
+    per_topic: Rate = field(default_factory=lambda: ServerConfig().per_topic)
+    """Publications of one topic."""
     trusted_proxies: frozenset[str] = frozenset()
     header_timeout: float = 10.0
     keepalive_timeout: float = 30.0
@@ -76,7 +78,9 @@ class WebServer:
         self._watching: asyncio.Task[None] | None = None
         self._doorkeeper = Doorkeeper(config.header_timeout, config.max_connections, observer)
         answers = Answers(_names(config), config.streams.cors_origins, observer)
-        gate_config = ServerConfig(per_client=config.per_client, trusted_proxies=config.trusted_proxies)
+        gate_config = ServerConfig(
+            per_client=config.per_client, per_topic=config.per_topic, trusted_proxies=config.trusted_proxies
+        )
         gate = Gate(gate_config, time.monotonic, observer)
         app = web.Application(middlewares=[self._doorkeeper.note, answers.middleware])
         StreamRoutes(streams, gate, answers).add_to(app)
@@ -123,6 +127,10 @@ class WebServer:
         """Look at the certificate now, or at another one. A port does not change between http and https."""
         if self._tls is not None:
             self._tls.refresh(tls)
+
+    async def keep_to_rules(self) -> int:
+        """End what the rules forbid by now; says how much."""
+        return self.streams.keep_to_rules() + (0 if self.chat is None else await self.chat.keep_to_rules())
 
     async def stop(self) -> None:
         if self._watching is not None:
