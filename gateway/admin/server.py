@@ -232,6 +232,8 @@ class AdminServer:
             items_subscribed=node.subscribes,
             filters=node.filters,
             matches=node.matches,
+            matched=node.matched,
+            wanted=node.wanted,
             frames=node.forwarder,
             drops=node.drops,
             reattachments=gateway.network.client.reattachments,

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.admin.config import AdminConfig
 from gateway.gateway import Gateway, GatewayConfig
 from gateway.telemetry.metrics import names
+from identifiers import Topic
 from psirp_stack.node.config import check
 from push_hub.canary import CanaryConfig
 from push_hub.hub import HubConfig
@@ -72,6 +73,30 @@ async def test_numbers_of_both_domains_follow_what_happens(world: AdminWorld) ->
     assert there.published.total == 3
     assert there.export.histogram.count == 3
     assert there.intake.histogram.count == 3
+
+
+async def test_matches_are_counted_where_the_rendezvous_is_elsewhere(world: AdminWorld) -> None:
+    async def counted(matched: int, waiting: int) -> None:
+        async with asyncio.timeout(60):
+            while True:
+                seen = await samples(world)
+                found = seen["psph_psirp_wanted_items", "yes"], seen["psph_psirp_wanted_items", "no"]
+                if found == (matched, waiting):
+                    break
+                await asyncio.sleep(0.02)
+        assert ("psph_psirp_matches", "") not in seen, "only the topology manager knows all of them"
+        network = (await world.get("/api/snapshot"))["network"]
+        assert network["name"] == "n2"
+        assert network["name"] not in network["topology"] + network["rendezvous"]
+
+    await counted(0, 0)
+    await world.subscribe()
+    await counted(0, 1)
+    await world.publish()
+    await counted(1, 0)
+    item = world.b.config.naming.of_topic(Topic.parse(world.blog.topic))
+    await world.b.control.withdraw(item)
+    await counted(0, 1)
 
 
 async def test_ready_means_that_everything_is_there(world: AdminWorld) -> None:
