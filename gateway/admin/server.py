@@ -200,8 +200,11 @@ class AdminServer:
             if name is None:
                 raise WebError(404, "nobody here publishes or wants this item")
             return name
+        topic = request.query.get("topic", "")
+        if "://" not in topic and self.topics.is_person(topic):
+            return topic
         try:
-            return normalised(request.query.get("topic", ""))
+            return normalised(topic)
         except UrlError as error:
             raise WebError(400, f"topic {error}") from None
 
