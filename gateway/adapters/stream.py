@@ -9,7 +9,7 @@ import secrets
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gateway.access.rules import Act
 from gateway.control import Control
@@ -225,6 +225,10 @@ class StreamAdapter:
             await self._control.subscribe(self, stream.who, stream.what, lease=self.config.lease)
         except NotAllowedError:
             stream.forbidden = True
+
+    def take_up_tokens(self, tokens: tuple[str, ...]) -> None:
+        """Who has one of these may publish from now on, and nobody else."""
+        self.config = replace(self.config, tokens=tokens)
 
     def keep_to_rules(self) -> int:
         """End the streams of what nobody may follow any more; says how many."""

@@ -121,6 +121,11 @@ class AdminServer:
         if self._tls is not None:
             self._tls.refresh(tls)
 
+    def take_up_tokens(self, viewer_tokens: tuple[str, ...], operator_tokens: tuple[str, ...]) -> None:
+        """Other tokens from now on, for open pages too. Raises `ValueError` when there would be none."""
+        if self.access.take_up(viewer_tokens, operator_tokens):
+            self.viewers.turn_out()
+
     async def stop(self) -> None:
         if self._watching is not None:
             self._watching.cancel()

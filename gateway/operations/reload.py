@@ -17,6 +17,9 @@ LIVE = (
     "hub.tls",
     "admin.tls",
     "web.tls",
+    "admin.viewer_tokens",
+    "admin.operator_tokens",
+    "web.streams.tokens",
     "hub.server.per_client",
     "hub.server.per_topic",
     "hub.server.max_body",
@@ -58,8 +61,12 @@ def apply_reload(gateway: Gateway, before: GatewayConfig, after: GatewayConfig) 
     gateway.hub.reconfigure(in_force(before, after).hub.server, after.hub.tls)
     if gateway.admin is not None:
         gateway.admin.take_up(_tls(after.admin))
+        if after.admin is not None and _admin_tokens(after):
+            gateway.admin.take_up_tokens(after.admin.viewer_tokens, after.admin.operator_tokens)
     if gateway.web is not None:
         gateway.web.take_up(_tls(after.web))
+        if _web_tokens(after):
+            gateway.web.streams.take_up_tokens(_web_tokens(after))
     return found
 
 
@@ -78,9 +85,23 @@ def in_force(before: GatewayConfig, after: GatewayConfig) -> GatewayConfig:
     admin, web = before.admin, before.web
     if admin is not None:
         admin = dataclasses.replace(admin, tls=_next_tls(admin, after.admin))
+        if after.admin is not None and _admin_tokens(after):
+            viewers, operators = after.admin.viewer_tokens, after.admin.operator_tokens
+            admin = dataclasses.replace(admin, viewer_tokens=viewers, operator_tokens=operators)
     if web is not None:
         web = dataclasses.replace(web, tls=_next_tls(web, after.web))
+        if _web_tokens(after):
+            web = dataclasses.replace(web, streams=dataclasses.replace(web.streams, tokens=_web_tokens(after)))
     return dataclasses.replace(before, access=after.access, hub=hub, admin=admin, web=web)
+
+
+def _admin_tokens(config: GatewayConfig) -> tuple[str, ...]:
+    """A port does not lose all its tokens while it runs: everybody would be let in, perhaps from other machines."""
+    return () if config.admin is None else config.admin.viewer_tokens + config.admin.operator_tokens
+
+
+def _web_tokens(config: GatewayConfig) -> tuple[str, ...]:
+    return () if config.web is None else config.web.streams.tokens
 
 
 def _tls(port: _Port) -> TlsFiles | None:
@@ -100,6 +121,10 @@ def _is_live(name: str, before: GatewayConfig, after: GatewayConfig) -> bool:
         "web.tls": (before.web, after.web),
     }
     if name in ports and None in map(_tls, ports[name]):
+        return False
+    if (name.startswith("admin.") and name.endswith("_tokens") and not _admin_tokens(after)) or (
+        name == "web.streams.tokens" and not _web_tokens(after)
+    ):
         return False
     return any(name == live or name.startswith(f"{live}.") for live in LIVE)
 
