@@ -237,7 +237,7 @@ class _Builder:
 
     def _web(self) -> WebConfig | None:
         try:
-            return web_config(self._file.web, self._file.chat, self._domain(), _address, self._secrets)
+            return web_config(self._file.web, self._file.chat, self._domain(), _address, self._secrets, self._tls)
         except SectionError as error:
             raise _KeyWrongError(error.key, error.what) from None
 

@@ -152,10 +152,17 @@ cors_origins = []                   # sites whose scripts may use it, "*" for al
 connections = 10000
 requests_per_client = 50.0          # a second
 requests_per_client_burst = 500.0
+publications_per_topic = 20.0       # by POST, a second
+publications_per_topic_burst = 200.0
 readers = 2000                      # open streams
 readers_per_client = 50
 waiting_bytes = 16777216            # for one slow reader, before it is cut off
 published_bytes = 4194304           # of one POST
+
+# [web.tls]                         # speak https only; the files are looked at again when they change
+# certificate = "certificate.pem"   # with its chain
+# key = "key.pem"                   # mode 0600
+# look_every = 10.0                 # seconds
 
 [chat]                              # a page for user@domain (docs/chat.md): needs gateway.domain and web.listen
 enabled = true

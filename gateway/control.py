@@ -25,7 +25,18 @@ from gateway.events import (
     ItemSubscribed,
     StoreFailed,
 )
-from gateway.model import FOREVER, Adapter, Crossing, Network, NetworkError, RefusedError, Subscription
+from gateway.model import (
+    FOREVER,
+    NOBODY_KNOWN,
+    Adapter,
+    Asker,
+    Crossing,
+    Network,
+    NetworkError,
+    NotAllowedError,
+    RefusedError,
+    Subscription,
+)
 from gateway.store import ControlStore, item_from
 from identifiers import Identifier, ItemId
 from storage import StorageError
@@ -34,8 +45,8 @@ PAGE = 500
 OWN_VERSIONS = 8192
 """Versions of our own that are recognised when the network brings them back."""
 START_CONCURRENCY = 32
-KEEP_RULES = frozenset({"push"})
-"""Adapters that ask the rules themselves, since they know more of who asks: the hub does, at its own doors."""
+KEEP_RULES = frozenset({"push", "chat"})
+"""Adapters that ask the rules at doors of their own, where more is known of who asks than when it is done later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +89,7 @@ class Control:
         clock: Callable[[], float],
         config: ControlConfig | None = None,
         observer: Callable[[GatewayEvent], None] | None = None,
-        refusal: Callable[[Act, str], str | None] | None = None,
+        refusal: Callable[[Act, str, Asker], str | None] | None = None,
     ) -> None:
         """`refusal` says why somebody behind an adapter that keeps no rules itself may not do something."""
         self._refusal = refusal
@@ -134,7 +145,8 @@ class Control:
         Not `limited`: an adapter that stands for many and counts what each of them holds by itself.
         """
         item = adapter.item_of(what)
-        self._check(adapter, Act.SUBSCRIBE, what)
+        if adapter.name not in KEEP_RULES:
+            self.check(Act.SUBSCRIBE, what)
         if (
             limited
             and self._store.count(adapter.name, who) >= self.config.max_per_subscriber
@@ -157,10 +169,11 @@ class Control:
         await self._follow(item_from(packed))
         return True
 
-    async def publish(self, adapter: Adapter, crossing: Crossing) -> Identifier:
+    async def publish(self, adapter: Adapter, crossing: Crossing, asker: Asker = NOBODY_KNOWN) -> Identifier:
         """Give a publication to the network; it is durable there when this returns. Raises `NetworkError`."""
         item = adapter.item_of(crossing.name)
-        self._check(adapter, Act.PUBLISH, crossing.name)
+        if adapter.name not in KEEP_RULES:
+            self.check(Act.PUBLISH, crossing.name, asker)
         if item not in self._exported:
             work = partial(ControlStore.export, item, adapter.name, crossing.name)
             await asyncio.wrap_future(self._store.database.write(work))
@@ -180,12 +193,11 @@ class Control:
         self._exported.discard(item)
         await self._network.withdraw(item)
 
-    def _check(self, adapter: Adapter, act: Act, name: str) -> None:
-        if self._refusal is None or adapter.name in KEEP_RULES:
-            return
-        reason = self._refusal(act, name)
+    def check(self, act: Act, name: str, asker: Asker = NOBODY_KNOWN) -> None:
+        """Raises `NotAllowedError` when the operator's rules forbid it."""
+        reason = None if self._refusal is None else self._refusal(act, name, asker)
         if reason is not None:
-            raise RefusedError(reason)
+            raise NotAllowedError(reason)
 
     def subscriptions(self, item: ItemId) -> list[Subscription]:
         return self._store.live(item, self._clock())

@@ -17,6 +17,23 @@ class RefusedError(Exception):
     """Something that the gateway will not do; the text is for whoever asked."""
 
 
+class NotAllowedError(RefusedError):
+    """The operator's rules forbid it to whoever asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """What is known of whoever asks for something at an adapter's door."""
+
+    client: str | None = None
+    """The address that the request came from."""
+    token: bool = False
+    """Whether it came with a publisher's token."""
+
+
+NOBODY_KNOWN = Asker()
+
+
 @dataclass(frozen=True, slots=True)
 class Subscription:
     """Who wants what, where it is to go, and until when. (adapter, who, what) is its key."""

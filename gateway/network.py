@@ -33,6 +33,12 @@ class PsirpNetwork:
         """Versions that no gateway put together, and that were passed over."""
         self._subscriptions: dict[ItemId, Subscription] = {}
 
+    @property
+    def matched(self) -> tuple[int, int]:
+        """Of the items that are wanted here: for how many the rendezvous found a publisher, and how many there are."""
+        told = [self.client.serving(item.sid, item.rid) for item in self._subscriptions]
+        return sum(one is not None and one.publisher is not None for one in told), len(told)
+
     async def publish(self, item: ItemId, crossing: Crossing) -> Identifier:
         header = Header(ENVELOPE_VERSION, crossing.kind, crossing.name, crossing.content_type, crossing.self_url)
         try:

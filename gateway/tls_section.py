@@ -1,4 +1,4 @@
-"""Certificate and key of a port, as the configuration writes them; the hub's and the admin port's are the same."""
+"""Certificate and key of a port, as the configuration writes them; the same for all three ports."""
 
 from typing import Annotated
 

@@ -190,6 +190,10 @@ class Canary:
 
     async def start(self, subscriptions: Subscriptions, verifier: Verifier, pings: PingTaker) -> None:
         self._subscriptions, self._verifier, self._pings = subscriptions, verifier, pings
+        await self._listen()
+        self._task = asyncio.create_task(self._beat_forever())
+
+    async def _listen(self) -> None:
         app = web.Application(client_max_size=MAX_BODY)
         app.router.add_get("/{token}", self._get)
         app.router.add_post("/{token}", self._post)
@@ -198,7 +202,6 @@ class Canary:
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
         await GuardedSite(self._runner, self._socket, doorkeeper).start()
-        self._task = asyncio.create_task(self._beat_forever())
 
     async def stop(self) -> None:
         if self._task is not None:

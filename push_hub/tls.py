@@ -31,7 +31,7 @@ class CertificateReplaced:
 
 @dataclass(frozen=True, slots=True)
 class CertificateRefused:
-    """The files changed to something that cannot be used; the old ones stay in use."""
+    """The files changed to something that cannot be used; the old ones stay in use. Told once for each reason."""
 
     reason: str
 
@@ -44,6 +44,7 @@ class TlsPort:
         self._files = files
         self._observer = observer
         self._stamp = _stamp(files)
+        self._refused = ""
         self.context = _context(files)
 
     def refresh(self, files: TlsFiles | None = None) -> bool:
@@ -52,12 +53,17 @@ class TlsPort:
         try:
             stamp = _stamp(files)
             if (files, stamp) == (self._files, self._stamp):
+                self._refused = ""
                 return False
             _context(files)  # a pair that does not fit, half of it just written, must not touch the one in use
             self.context.load_cert_chain(files.certificate, files.key)
         except (TlsError, ssl.SSLError, OSError) as error:
-            self._tell(CertificateRefused(str(error)))
+            # They are looked at again and again, and stay as they are until somebody has read this.
+            if str(error) != self._refused:
+                self._refused = str(error)
+                self._tell(CertificateRefused(self._refused))
             return False
+        self._refused = ""
         self._files, self._stamp = files, stamp
         self._tell(CertificateReplaced(str(files.certificate)))
         return True

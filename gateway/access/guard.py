@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway.access.rules import Access, Act, Origin, Request
-from gateway.model import Crossing
+from gateway.model import NOBODY_KNOWN, Asker, Crossing
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,10 @@ class AccessGuard:
     def publisher_refusal(self, topic: str, client: str, *, token: bool) -> str | None:
         return self._count(self.rules.refusal(Request(Act.PUBLISH, topic, client=client, token=token)))
 
-    # For other adapters, whose people are known by what they may reach only.
+    # For other adapters.
 
-    def other_refusal(self, act: Act, name: str) -> str | None:
-        return self._count(self.rules.refusal(Request(act, name)))
+    def other_refusal(self, act: Act, name: str, asker: Asker = NOBODY_KNOWN) -> str | None:
+        return self._count(self.rules.refusal(Request(act, name, client=asker.client, token=asker.token)))
 
     # For the network.
 

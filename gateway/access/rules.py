@@ -42,7 +42,7 @@ class Request:
 
     act: Act
     name: str
-    """A topic's URL, or user@domain."""
+    """A topic's URL, or user@domain with perhaps a path behind it."""
     origin: Origin = Origin.WEB
     callback: str | None = None
     client: str | None = None
@@ -119,7 +119,8 @@ def place_of(name: str) -> Place | None:
     """Both spellings of a topic, http and https, are one place, as they are one item."""
     try:
         if "://" not in name:
-            user, domain = split_user(name)
+            # What is below somebody's name, like their receipts, is theirs as the name itself is.
+            user, domain = split_user(name.partition("/")[0])
             return Place(domain, f"{domain}/{user}")
         parts = urlsplit(Topic.parse(name).url)
     except (TopicError, ValueError):
@@ -137,6 +138,9 @@ def topic_pattern(text: str) -> str:
     """A pattern as it is compared, from how people write it. Raises `ValueError`."""
     with_scheme = text if "://" in text else f"https://{text}"
     try:
+        if "@" in text and "/" not in text:
+            user, domain = split_user(text)
+            return f"{domain}/{user}"
         pattern = name_without_scheme(Topic.parse(with_scheme).url)
     except TopicError as error:
         raise ValueError(str(error)) from None

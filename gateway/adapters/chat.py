@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from gateway.access.rules import Act
 from gateway.adapters.chat_messages import (
     CONTENT_TYPE,
     MAX_RECEIVED,
@@ -34,7 +35,7 @@ from gateway.adapters.chat_store import ChatStore, Line, State
 from gateway.adapters.errands import Errands
 from gateway.control import Control
 from gateway.events import GatewayEvent, PublishFailed, StoreFailed
-from gateway.model import Crossing, NetworkError, RefusedError, Subscription
+from gateway.model import NOBODY_KNOWN, Asker, Crossing, NetworkError, NotAllowedError, RefusedError, Subscription
 from gateway.store import ControlStore
 from identifiers import ItemId, Naming, TopicError
 from identifiers.naming import split_user
@@ -154,21 +155,42 @@ class ChatAdapter:
 
     async def start(self) -> None:
         """Be subscribed to exactly those somebody talks to, and go on sending and confirming."""
-        held = {(one.who, one.what) for one in self._subscriptions.of_adapter(self.name)}
-        wanted: set[tuple[str, str]] = set()
-        after = ("", "")
-        while page := self.store.conversations(after, PAGE):
-            after = page[-1]
-            wanted.update((user, what) for user, partner in page for what in (partner, partner + RECEIPTS))
-        for user, what in sorted(held - wanted):
-            await self._control.unsubscribe(self, user, what)
-        for user, what in sorted(wanted - held):
-            await self._control.subscribe(self, user, what)
+        await self.keep_to_rules()
         for user in self.store.senders():
             self._sending.wake(user)
         for conversation in self.store.debtors():
             self._confirming.wake(conversation)
         self._sweeping = asyncio.create_task(self._sweep())
+
+    async def keep_to_rules(self) -> int:
+        """Hear exactly those somebody talks to and may hear; says how many conversations no longer hear anybody.
+
+        A conversation that the rules forbid stays, with what was said, and goes on when they allow it again.
+        """
+        held = {(one.who, one.what) for one in self._subscriptions.of_adapter(self.name)}
+        wanted: set[tuple[str, str]] = set()
+        forbidden = 0
+        after = ("", "")
+        while page := self.store.conversations(after, PAGE):
+            after = page[-1]
+            for user, partner in page:
+                if self._may_hear(partner):
+                    wanted.update((user, what) for what in (partner, partner + RECEIPTS))
+                else:
+                    forbidden += (user, partner) in held
+        for user, what in sorted(held - wanted):
+            await self._control.unsubscribe(self, user, what)
+        for user, what in sorted(wanted - held):
+            with contextlib.suppress(RefusedError):  # limits that are lower now; all others are still heard
+                await self._control.subscribe(self, user, what)
+        return forbidden
+
+    def _may_hear(self, partner: str) -> bool:
+        try:
+            self._control.check(Act.SUBSCRIBE, partner)
+        except NotAllowedError:
+            return False
+        return True
 
     def close(self) -> None:
         """End the pages' connections; they come back to whoever listens then."""
@@ -221,15 +243,18 @@ class ChatAdapter:
         self._changed(user)
 
     async def open(self, user: str, partner: str) -> str:
-        """Talk to somebody: their messages come from now on. `ChatError`."""
+        """Talk to somebody: their messages come from now on. `ChatError`, `NotAllowedError`."""
         address = address_of(partner)
         if address == user:
             raise ChatError("that is yourself")
+        self._control.check(Act.SUBSCRIBE, address)
         if not await self._write(partial(ChatStore.open, user, address, self._clock(), self.config.max_partners)):
             raise ChatError(f"you talk to {self.config.max_partners} people, which is the limit: leave one first")
         try:
             await self._follow(user, address)
         except RefusedError as error:
+            await self._unfollow(user, address)
+            await self._write(partial(ChatStore.close, user, address))
             raise ChatError(str(error)) from None
         self._confirming.wake((user, address))
         return address
@@ -239,14 +264,17 @@ class ChatAdapter:
         await self._unfollow(user, address)
         await self._write(partial(ChatStore.close, user, address))
 
-    async def say(self, user: str, partner: str, text: str, name: str) -> Line:
-        """Take a message; it is on disk when this returns and goes out as soon as it can. `ChatError`."""
+    async def say(self, user: str, partner: str, text: str, name: str, asker: Asker = NOBODY_KNOWN) -> Line:
+        """Take a message; it is on disk when this returns and goes out as soon as it can. `ChatError`,
+        `NotAllowedError`."""
         address = address_of(partner)
         text = checked_text(text)
         if not is_id(name):
             raise ChatError("the id of a message is up to 64 letters, digits, - and _")
         if not self.store.has_partner(user, address):
             raise ChatError(f"you do not talk to {address}")
+        # On the item of one's own name: that is where it is published.
+        self._control.check(Act.PUBLISH, user, asker)
         line = Line(0, user, address, True, name, text, self._clock(), State.WAITING, 1, 0)
         said = await self._write(partial(ChatStore.say, line, self.config.keep, self.config.max_waiting))
         if said is None:

@@ -9,10 +9,11 @@ import secrets
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from gateway.access.rules import Act
 from gateway.control import Control
-from gateway.model import Crossing, NetworkError, RefusedError, Subscription
+from gateway.model import NOBODY_KNOWN, Asker, Crossing, NetworkError, NotAllowedError, RefusedError, Subscription
 from gateway.store import ControlStore
 from identifiers import Identifier, IdentifierSyntaxError, ItemId, Naming, Topic, TopicError
 
@@ -69,6 +70,8 @@ class Stream:
         self.who = who
         self.what = what
         self.overrun = False
+        self.forbidden = False
+        """The rules have changed, and nobody may follow this any more."""
         self.on_overrun: Callable[[], None] | None = None
         """Called once when the reader is too far behind: whoever writes to it may be waiting just for it."""
         self._max_bytes = max_bytes
@@ -126,7 +129,7 @@ class Stream:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._wake.wait()
-        if self.overrun or not self._waiting:
+        if self.overrun or self.forbidden or not self._waiting:
             return None
         crossing = self._waiting.popleft()
         self._bytes -= len(crossing.body) + NOTE_BYTES
@@ -218,9 +221,30 @@ class StreamAdapter:
             await asyncio.shield(self._control.unsubscribe(self, stream.who, what))
 
     async def renew(self, stream: Stream) -> None:
-        await self._control.subscribe(self, stream.who, stream.what, lease=self.config.lease)
+        try:
+            await self._control.subscribe(self, stream.who, stream.what, lease=self.config.lease)
+        except NotAllowedError:
+            stream.forbidden = True
 
-    async def publish(self, topic: str, content_type: str, body: bytes) -> tuple[ItemId, Identifier]:
+    def take_up_tokens(self, tokens: tuple[str, ...]) -> None:
+        """Who has one of these may publish from now on, and nobody else."""
+        self.config = replace(self.config, tokens=tokens)
+
+    def keep_to_rules(self) -> int:
+        """End the streams of what nobody may follow any more; says how many."""
+        ended = 0
+        for stream in list(self._open.values()):
+            try:
+                self._control.check(Act.SUBSCRIBE, stream.what)
+            except NotAllowedError:
+                ended += not stream.forbidden
+                stream.forbidden = True
+                stream.wake()
+        return ended
+
+    async def publish(
+        self, topic: str, content_type: str, body: bytes, asker: Asker = NOBODY_KNOWN
+    ) -> tuple[ItemId, Identifier]:
         """A new version of a topic; durable in the network when this returns. `RefusedError`, `NetworkError`."""
         try:
             name = Topic.parse(topic).url
@@ -233,7 +257,7 @@ class StreamAdapter:
         crossing = Crossing(TOPIC_DOCUMENT, name, content_type, body, name)
         try:
             async with asyncio.timeout(self.config.publish_timeout):
-                version = await self._control.publish(self, crossing)
+                version = await self._control.publish(self, crossing, asker)
         except TimeoutError:
             raise NetworkError("the network did not take it in time") from None
         return item, version

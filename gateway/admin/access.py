@@ -8,7 +8,7 @@ requests of other origins are refused by `gateway.web.answers`.
 import hashlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from aiohttp import web
@@ -44,6 +44,16 @@ class Access:
         self._requests = Limiter(config.per_client, MAX_CLIENTS)
         self._wrong = Limiter(WRONG_TOKENS, MAX_CLIENTS)
         self.refused = 0
+
+    def take_up(self, viewer_tokens: tuple[str, ...], operator_tokens: tuple[str, ...]) -> bool:
+        """Other tokens from now on; says whether they are others. Raises `ValueError` when there would be none."""
+        config = self._config
+        if (viewer_tokens, operator_tokens) == (config.viewer_tokens, config.operator_tokens):
+            return False
+        if not viewer_tokens and not operator_tokens:
+            raise ValueError("a port that asked for tokens goes on asking")
+        self._config = replace(config, viewer_tokens=viewer_tokens, operator_tokens=operator_tokens)
+        return True
 
     def caller(self, request: web.Request, needed: Role = Role.VIEWER) -> Caller:
         """Raises `WebError` when the role is not enough."""

@@ -121,6 +121,11 @@ class AdminServer:
         if self._tls is not None:
             self._tls.refresh(tls)
 
+    def take_up_tokens(self, viewer_tokens: tuple[str, ...], operator_tokens: tuple[str, ...]) -> None:
+        """Other tokens from now on, for open pages too. Raises `ValueError` when there would be none."""
+        if self.access.take_up(viewer_tokens, operator_tokens):
+            self.viewers.turn_out()
+
     async def stop(self) -> None:
         if self._watching is not None:
             self._watching.cancel()
@@ -200,8 +205,11 @@ class AdminServer:
             if name is None:
                 raise WebError(404, "nobody here publishes or wants this item")
             return name
+        topic = request.query.get("topic", "")
+        if "://" not in topic and self.topics.is_person(topic):
+            return topic
         try:
-            return normalised(request.query.get("topic", ""))
+            return normalised(topic)
         except UrlError as error:
             raise WebError(400, f"topic {error}") from None
 
@@ -232,6 +240,8 @@ class AdminServer:
             items_subscribed=node.subscribes,
             filters=node.filters,
             matches=node.matches,
+            matched=node.matched,
+            wanted=node.wanted,
             frames=node.forwarder,
             drops=node.drops,
             reattachments=gateway.network.client.reattachments,

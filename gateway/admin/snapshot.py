@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -47,6 +47,9 @@ class NodeAccount:
     trouble: str | None = None
     """Why nothing is known now."""
     left_out: int = 0
+    matched: int = 0
+    """Items that are wanted here and that the rendezvous found a publisher for."""
+    wanted: int = 0
 
 
 class _Graph(msgspec.Struct):
@@ -96,11 +99,13 @@ def read_account(document: str) -> NodeAccount:
 async def ask_node(gateway: "Gateway") -> NodeAccount:
     try:
         async with asyncio.timeout(NODE_DEADLINE):
-            return read_account(await gateway.network.client.status())
+            account = read_account(await gateway.network.client.status())
     except TimeoutError:
         return NodeAccount(trouble=f"the node did not answer within {NODE_DEADLINE:g} seconds")
     except (NotAttachedError, PsirpError, msgspec.MsgspecError) as error:
         return NodeAccount(trouble=str(error)[:200])
+    matched, wanted = gateway.network.matched
+    return replace(account, matched=matched, wanted=wanted)
 
 
 class About(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ import msgspec
 
 from gateway.admin.access import Role
 from gateway.admin.peers import Peers, PeerWay
+from gateway.model import RefusedError
 from gateway.telemetry.plain import without_keys
 from gateway.telemetry.recorder import Way
 from gateway.telemetry.telemetry import Telemetry
@@ -180,7 +181,13 @@ class Topics:
             "WHERE topic LIKE ? ESCAPE '\\' LIMIT ?",
             (like, MAX_FOUND),
         )
-        return [str(row[0]) for row in rows]
+        # What was never at the hub: topics that are read or published at the web port, and people.
+        others = self._gateway.store.database.read(
+            "SELECT what FROM (SELECT what FROM control_subscriptions UNION SELECT what FROM exports) "
+            "WHERE what LIKE ? ESCAPE '\\' LIMIT ?",
+            (like, MAX_FOUND),
+        )
+        return [str(row[0]) for row in (*rows, *others)]
 
     def _with_id(self, digits: str) -> list[str]:
         rows = self._gateway.store.database.read(
@@ -273,10 +280,17 @@ class Topics:
         return reason, msgspec.Raw(paths.encode())
 
     def _item(self, topic: str) -> ItemId | None:
+        web = self._gateway.web
         try:
+            if "://" not in topic:
+                return None if web is None or web.chat is None else web.chat.item_of(topic)
             return self._gateway.config.naming.of_topic(Topic.parse(topic))
-        except TopicError:
+        except (TopicError, RefusedError):
             return None
+
+    def is_person(self, name: str) -> bool:
+        """Whether a name is one of the chat page's."""
+        return "@" in name and self._item(name) is not None
 
     def of_item(self, sid: str, rid: str) -> str | None:
         """The name of an item that is subscribed to or published here."""

@@ -31,6 +31,7 @@ class Viewers:
         return len(self._transports)
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
+        closing = self._closing  # of those who were let in until now
         transport = request.transport
         if request.version < (1, 1) or transport is None:
             raise WebError(400, "the stream needs HTTP/1.1")
@@ -45,7 +46,7 @@ class Viewers:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._send())
         try:
-            await self._closing.wait()
+            await closing.wait()
         finally:
             self._transports.discard(transport)
         return response
@@ -66,6 +67,11 @@ class Viewers:
 
     def close(self) -> None:
         self._closing.set()
+
+    def turn_out(self) -> None:
+        """End all streams; who may still look comes back by itself."""
+        self._closing.set()
+        self._closing = asyncio.Event()
 
     async def stop(self) -> None:
         self.close()

@@ -17,10 +17,10 @@ examples:
   psph doctor -c gateway.toml --thorough       every page and index of the stores, which takes a while
   psph doctor -c gateway.toml --json | jq '.[] | select(.verdict == "bad")'
 
-It looks at the configuration, ports (the admin port's too), rights, free space, names, the clock, the stores, and
-whether a rendezvous can be reached; each thing that is not well comes with what to do. The gateway may run or not;
-nothing is changed. If it does not run, its node is started for a moment with an empty store. Exit code 1 when
-something is bad.
+It looks at the configuration, ports (the admin port's too, and whether two are the same), certificates and keys,
+rights, free space, names, the clock, the stores, and whether a rendezvous can be reached; each thing that is not well
+comes with what to do. The gateway may run or not; nothing is changed. If it does not run, its node is started for a
+moment with an empty store. Exit code 1 when something is bad.
 """
 MARKS = {Verdict.GOOD: "ok      ", Verdict.DOUBTFUL: "doubtful", Verdict.BAD: "BAD     ", Verdict.UNKNOWN: "skipped "}
 

@@ -25,6 +25,7 @@ from psirp_stack.authentication.keys import KeyFileError
 from psirp_stack.graph import GraphError
 from psirp_stack.node.api import NotAttachedError
 from psirp_stack.node.config import NodeConfigError
+from push_hub.tls import CertificateRefused
 from storage import StorageError
 
 EXAMPLES = """
@@ -119,6 +120,8 @@ def _complain(event: object) -> None:
     if isinstance(event, RegistrationFailed):
         again = "" if event.retry_in is None else f"; trying again in {event.retry_in:.0f} s"
         _warn(f"{event.name}: {event.reason}{again}")
+    elif isinstance(event, CertificateRefused):
+        _warn(f"the certificate is not replaced: {event.reason}")
 
 
 def _warn(line: str) -> None:

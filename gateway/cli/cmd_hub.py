@@ -3,6 +3,9 @@
 import argparse
 import asyncio
 import signal
+import sys
+from collections.abc import Callable
+from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import uvloop
 
 from gateway.cli.errors import CommandError
 from gateway.cli.traces import Observer, traced
+from gateway.telemetry.telemetry import both
 from gateway.tracing import TraceForm, TracesConfig
 from identifiers import DEFAULT_NAMING
 from push_hub.canary import CanaryConfig
@@ -18,6 +22,7 @@ from push_hub.hub import Hub, HubConfig
 from push_hub.intake import IntakeConfig
 from push_hub.protocol.urls import UrlError, normalised
 from push_hub.server import ServerConfig
+from push_hub.tls import CertificateRefused, CertificateReplaced, TlsError, TlsFiles, TlsPort
 from storage import StorageError
 
 MAX_PORT = 65_535
@@ -26,7 +31,8 @@ MAX_PORT = 65_535
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Run a hub for WebSub and PubSubHubbub 0.4 and 0.3. Its endpoint is `/`; open it in a browser for help.\n"
-        "Everything it acknowledges is on disk in DIR. SIGTERM stops it gracefully."
+        "Everything it acknowledges is on disk in DIR. SIGTERM stops it gracefully; SIGHUP looks at certificate and\n"
+        "publishers' tokens again."
     )
     parser.epilog = (
         "examples:\n"
@@ -34,12 +40,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  psph hub --port 8080 --data var/hub --public-url https://hub.example/\n"
         "  psph hub --port 8080 --data /tmp/hub --allow-private     try it with callbacks on this machine\n"
         "  psph hub --port 8080 --data var/hub --topics https://blog.example/ --canary-interval 30\n"
+        "  psph hub --port 443 --host 0.0.0.0 --data var/hub --public-url https://hub.example/ \\\n"
+        "      --tls-certificate fullchain.pem --tls-key privkey.pem\n"
         "  curl http://127.0.0.1:8080/health                        is it well, and if not, why"
     )
     parser.add_argument("--port", type=int, required=True, metavar="P", help="port to listen on (0: a free one)")
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="where the hub keeps its store")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument("--public-url", metavar="URL", help="what subscribers are told is the hub's address")
+    parser.add_argument(
+        "--tls-certificate",
+        type=Path,
+        metavar="FILE",
+        help="speak https only, with this certificate and its chain (PEM); taken up again when the file changes",
+    )
+    parser.add_argument("--tls-key", type=Path, metavar="FILE", help="the certificate's key (PEM), mode 0600")
     parser.add_argument(
         "--allow-private",
         action="store_true",
@@ -139,10 +154,12 @@ def run(args: argparse.Namespace) -> int:
             trusted_proxies=frozenset(args.trusted_proxy),
         ),
         diagnostics=DiagnosticsConfig(operator_token=operator[0] if operator else None),
+        tls=_tls(args.tls_certificate, args.tls_key),
     )
     try:
         with traced(traces, "hub", DEFAULT_NAMING) as observer:
-            uvloop.run(_serve(config, observer))
+            told = both(None if config.tls is None else _say_certificate, observer)
+            uvloop.run(_serve(config, told, args.publisher_token_file))
     except StorageError as error:
         raise CommandError(str(error)) from error
     except OSError as error:
@@ -150,7 +167,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-async def _serve(config: HubConfig, observer: Observer | None) -> None:
+async def _serve(config: HubConfig, observer: Observer | None, token_file: Path | None) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -159,10 +176,44 @@ async def _serve(config: HubConfig, observer: Observer | None) -> None:
     await hub.start()
     try:
         where = "" if hub.url == hub.local_url else f", listening on {hub.local_url}"
+        loop.add_signal_handler(signal.SIGHUP, _reloader(hub, config, token_file))
         print(f"hub at {hub.url}{where}", flush=True)
         await stop.wait()
     finally:
         await hub.stop()
+
+
+def _reloader(hub: Hub, config: HubConfig, token_file: Path | None) -> Callable[[], None]:
+    def reload() -> None:
+        try:
+            server = replace(config.server, publisher_tokens=_tokens(token_file, "--publisher-token-file"))
+        except CommandError as error:
+            print(f"psph hub: not reloaded, everything stays as it is: {error}", file=sys.stderr, flush=True)
+            return
+        hub.reconfigure(server, config.tls)
+        print("reloaded: certificate and tokens were looked at", flush=True)
+
+    return reload
+
+
+def _say_certificate(event: object) -> None:
+    if isinstance(event, CertificateReplaced):
+        print(f"certificate {event.certificate} is in use now", flush=True)
+    elif isinstance(event, CertificateRefused):
+        print(f"psph hub: the certificate is not replaced: {event.reason}", file=sys.stderr, flush=True)
+
+
+def _tls(certificate: Path | None, key: Path | None) -> TlsFiles | None:
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise CommandError("--tls-certificate and --tls-key belong together: give both")
+    files = TlsFiles(certificate, key)
+    try:
+        TlsPort(files)
+    except TlsError as error:
+        raise CommandError(f"--tls-certificate: {error}") from error
+    return files
 
 
 def _tokens(path: Path | None, option: str) -> tuple[str, ...]:

@@ -45,6 +45,13 @@ class Port:
     def __str__(self) -> str:
         return f"{self.what} ({self.host} port {self.number}{', UDP' if self.udp else ''})"
 
+    def collides(self, other: "Port") -> bool:
+        """Whether both cannot be listened on: one of them may be all addresses of the machine."""
+        if (self.number, self.udp) != (other.number, other.udp) or self.number == 0:
+            return False
+        hosts = {self.host, other.host}
+        return len(hosts) == 1 or "::" in hosts or ("0.0.0.0" in hosts and not any(":" in host for host in hosts))  # noqa: S104
+
 
 def ports_of(config: GatewayConfig) -> list[Port]:
     ports = [Port("the hub", config.hub.host, config.hub.port)]
@@ -61,6 +68,12 @@ def ports_of(config: GatewayConfig) -> list[Port]:
 
 def check_ports(ports: Iterable[Port], *, running: bool) -> Iterator[Finding]:
     """With `running`, the gateway itself is expected to hold them."""
+    ports = list(ports)
+    for place, port in enumerate(ports):
+        for other in ports[:place]:
+            if port.collides(other):
+                fix = f"give {port.what} or {other.what} another port in the configuration"
+                yield bad(PORTS, f"{other} and {port} are the same: only one can have it", fix)
     for port in ports:
         trouble = _bind(port)
         if trouble is None:

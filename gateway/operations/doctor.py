@@ -1,6 +1,7 @@
 """Everything that keeps a gateway from working and can be seen from its own machine, one finding for each thing."""
 
 import fcntl
+import re
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,11 +18,13 @@ from gateway.operations.checks_machine import (
     ports_of,
 )
 from gateway.operations.checks_network import PATIENCE, check_rendezvous
-from gateway.operations.findings import Finding, bad, good
+from gateway.operations.checks_tls import check_certificates, check_keys, named_in, secured_ports
+from gateway.operations.findings import Finding, Verdict, bad, good
 from gateway.operations.stores import StoreProblemError, problems, stores_below, too_new, versions
 
 CONFIGURATION = "configuration"
 STORE = "store"
+_PROPOSED = re.compile(r"\((chmod 600 [^)]+)\)")
 
 
 async def examine(
@@ -36,14 +39,21 @@ async def examine(
     try:
         config = load(path, environment)
     except ConfigError as error:
-        fix = "correct the key that it names; `psph config example` shows every key with its meaning"
-        return [bad(CONFIGURATION, str(error), fix)]
+        # What the text proposes itself is the better advice; a certificate may have more than one thing wrong.
+        proposed = _PROPOSED.search(str(error))
+        fix = (
+            proposed[1] if proposed else "correct that setting; `psph config example` shows every key with its meaning"
+        )
+        certificates = check_certificates(named_in(path), time.time())
+        return [bad(CONFIGURATION, str(error), fix), *(one for one in certificates if one.verdict is not Verdict.GOOD)]
     running = is_running(config)
     links = config.node.links if config.node is not None else ()
     return [
         good(CONFIGURATION, f"{path} can be used; the gateway {'runs' if running else 'does not run'} now"),
         *check_ports(ports_of(config), running=running),
         *check_admin(config.admin),
+        *check_certificates(secured_ports(config), time.time()),
+        *check_keys(config),
         *check_permissions(config.data, links),
         *check_space(config.data),
         *(check_names(config) if names else ()),

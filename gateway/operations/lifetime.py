@@ -90,6 +90,8 @@ def reloaded(path: Path, config: GatewayConfig, gateway: Gateway, say: Say, warn
 async def _enforce(gateway: Gateway, say: Say, warn: Say) -> None:
     try:
         ended = await end_forbidden(gateway.hub, gateway.access)
+        if gateway.web is not None:
+            ended += await gateway.web.keep_to_rules()
     except (OverloadedError, StorageError) as error:
         warn(f"subscriptions that the rules forbid were not all ended: {error}; reload to try again")
         return

@@ -38,6 +38,8 @@ class Gauges:
     items_subscribed: int
     filters: int
     matches: int | None
+    matched: int
+    wanted: int
     frames: dict[str, int]
     drops: dict[str, int]
     reattachments: int
@@ -142,6 +144,12 @@ class _Metrics(Collector):
         if gauges.matches is not None:
             matches.add_metric([], gauges.matches)
         yield matches
+        items = GaugeMetricFamily(
+            "psph_psirp_wanted_items", "Items wanted here, by whether the rendezvous matched them.", labels=["matched"]
+        )
+        items.add_metric(["yes"], gauges.matched)
+        items.add_metric(["no"], gauges.wanted - gauges.matched)
+        yield items
         yield _counter("psph_psirp_frames", "Frames by what became of them.", "what", gauges.frames)
         yield _counter("psph_psirp_drops", "What the node dropped, by reason.", "reason", gauges.drops)
         yield CounterMetricFamily("psph_psirp_reattachments", "Times the node was attached anew.", gauges.reattachments)

@@ -131,14 +131,14 @@ class FlightRecorder:
         _remember(self._publications, event.publication, way)
         return way
 
-    def published(self, topic: str, version: str, size: int, now: float) -> Way | None:
+    def published(self, topic: str, version: str, size: int, now: float) -> Way:
         """The network took a publication of this domain. `topic` as the hub spells it."""
-        known = self._topics.get(key_of(topic))
-        if known is None:
-            return None
+        known = self._topic(topic)
         way = next((way for way in known.ways if way.version is None and not way.from_network), None)
         if way is None:
-            return None
+            # It did not come by the hub: somebody published it by POST, or said it in a chat.
+            way = Way(topic, now, finished=True)
+            known.ways.append(way)
         way.version = version
         way.add(Step(now, "psirp", "published in the network", f"version {version}, {size} bytes"))
         _remember(self._versions, version, way)

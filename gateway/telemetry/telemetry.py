@@ -206,9 +206,9 @@ class Telemetry:
         now = self._clock()
         self.published.add(now)
         way = self.recorder.published(event.name, str(event.version), event.size, now)
-        if way is not None and way.publication is not None and way.publication in self._accepted_at:
+        if way.publication is not None and way.publication in self._accepted_at:
             self.export.add(now - self._accepted_at[way.publication], now)
-        if way is not None and way.finished:
+        if way.finished:
             self._over(way)
 
     def _publish_failed(self, event: PublishFailed) -> None:

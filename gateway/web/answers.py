@@ -13,7 +13,7 @@ from aiohttp import hdrs, web
 from gateway.adapters.chat import TakenError
 from gateway.adapters.chat_messages import ChatError
 from gateway.adapters.stream import FullError
-from gateway.model import NetworkError, RefusedError
+from gateway.model import NetworkError, NotAllowedError, RefusedError
 from push_hub.events import LimitReached, Observer, RequestBroke, RequestRefused
 from push_hub.server import TooManyError
 from storage import StorageError
@@ -123,6 +123,8 @@ class Answers:
                 return WebError(429 if error.yours else 503, str(error), BUSY_RETRY_AFTER)
             case TakenError():
                 return WebError(409, str(error))
+            case NotAllowedError():
+                return WebError(403, str(error))
             case ChatError() | RefusedError():
                 return WebError(400, str(error))
             case NetworkError():

@@ -15,6 +15,7 @@ from msgspec import Struct
 from gateway.adapters.chat import ChatAdapter
 from gateway.adapters.chat_messages import MAX_TEXT
 from gateway.adapters.chat_store import Line, State
+from gateway.model import Asker
 from gateway.web.answers import EVENT_STREAM, Answers, WebError, bearer, body_of, json_answer
 from push_hub.limits import Limiter, Rate
 from push_hub.server import Gate
@@ -128,7 +129,8 @@ class ChatRoutes:
         user = self._user(request)
         said = await _json(request, Said)
         self._slow_down(self._speech, user, "you write too fast")
-        line = await self._chat.say(user, said.partner, said.text, said.id)
+        asker = Asker(self._gate.client_address(request))
+        line = await self._chat.say(user, said.partner, said.text, said.id, asker)
         return json_answer(shown(line), status=202)
 
     async def events(self, request: web.Request) -> web.StreamResponse:

@@ -9,10 +9,12 @@ from msgspec import Meta, Struct
 
 from gateway.adapters.chat import ChatConfig
 from gateway.adapters.stream import StreamConfig
+from gateway.tls_section import TlsSection
 from gateway.web.server import WebConfig
 from identifiers import Topic, TopicError
 from identifiers.topic import canonical_host
 from push_hub.limits import Rate
+from push_hub.tls import TlsFiles
 
 Count = Annotated[int, Meta(ge=1)]
 Positive = Annotated[float, Meta(gt=0.0)]
@@ -42,10 +44,13 @@ class WebSection(Struct, frozen=True, forbid_unknown_fields=True):
     connections: Count = WebConfig().max_connections
     requests_per_client: Positive = WebConfig().per_client.per_second
     requests_per_client_burst: Positive = WebConfig().per_client.burst
+    publications_per_topic: Positive = WebConfig().per_topic.per_second
+    publications_per_topic_burst: Positive = WebConfig().per_topic.burst
     readers: Count = StreamConfig().max_streams
     readers_per_client: Count = StreamConfig().max_streams_per_client
     waiting_bytes: Count = StreamConfig().max_waiting_bytes
     published_bytes: Count = StreamConfig().max_body
+    tls: TlsSection | None = None
 
 
 class ChatSection(Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,8 +76,9 @@ def web_config(
     domain: str | None,
     address: Callable[[str, str], tuple[str, int]],
     secrets: Callable[[str, str | None], tuple[str, ...]],
+    tls: Callable[[str, TlsSection | None], TlsFiles | None],
 ) -> WebConfig | None:
-    """What the two sections say. `address` and `secrets` read such values of a key. Raises `SectionError`."""
+    """What the two sections say. `address`, `secrets` and `tls` read such values of a key. Raises `SectionError`."""
     if not section.listen:
         return None
     host, port = address("web.listen", section.listen)
@@ -107,8 +113,10 @@ def web_config(
             cors_origins=section.cors_origins,
         ),
         per_client=Rate(section.requests_per_client, section.requests_per_client_burst),
+        per_topic=Rate(section.publications_per_topic, section.publications_per_topic_burst),
         trusted_proxies=frozenset(section.trusted_proxies),
         max_connections=section.connections,
+        tls=tls("web.tls", section.tls),
     )
 
 

@@ -1,6 +1,8 @@
 """The web port put together: chat page, its files and its API, and the facade, on one aiohttp application."""
 
+import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -12,10 +14,10 @@ from gateway.adapters.stream import StreamAdapter, StreamConfig
 from gateway.web.answers import Answers
 from gateway.web.chat_routes import ChatRoutes
 from gateway.web.stream_routes import StreamRoutes
-from push_hub.events import Observer
 from push_hub.limits import Rate
 from push_hub.listening import Doorkeeper, GuardedSite, RequestLog, open_socket
 from push_hub.server import Gate, ServerConfig
+from push_hub.tls import TlsFiles, TlsPort
 
 STATIC = Path(__file__).parent / "static"
 FILES = {
@@ -42,30 +44,43 @@ class WebConfig:
     host: str = "127.0.0.1"
     port: int = 0
     public_url: str | None = None
-    """Where people find it, when that is not where it listens: behind a proxy that speaks TLS, for instance."""
+    """Where people find it, when that is not where it listens: behind a proxy, for instance."""
     names: frozenset[str] = frozenset()
     """Host names that it answers to, beside addresses and `localhost`; `*` for all."""
     chat: ChatConfig | None = None
     streams: StreamConfig = field(default_factory=StreamConfig)
     per_client: Rate = field(default_factory=lambda: Rate(50, 500))
     """Requests a second of one client, and how many at once."""
+    per_topic: Rate = field(default_factory=lambda: ServerConfig().per_topic)
+    """Publications of one topic."""
     trusted_proxies: frozenset[str] = frozenset()
     header_timeout: float = 10.0
     keepalive_timeout: float = 30.0
     max_connections: int = 10_000
     stop_grace: float = 2.0
+    tls: TlsFiles | None = None
+    """With it the port speaks https only."""
 
 
 class WebServer:
     def __init__(
-        self, config: WebConfig, streams: StreamAdapter, chat: ChatAdapter | None, observer: Observer | None = None
+        self,
+        config: WebConfig,
+        streams: StreamAdapter,
+        chat: ChatAdapter | None,
+        observer: Callable[[object], None] | None = None,
     ) -> None:
         self.config = config
         self.streams = streams
         self.chat = chat
+        self._observer = observer
+        self._tls: TlsPort | None = None
+        self._watching: asyncio.Task[None] | None = None
         self._doorkeeper = Doorkeeper(config.header_timeout, config.max_connections, observer)
         answers = Answers(_names(config), config.streams.cors_origins, observer)
-        gate_config = ServerConfig(per_client=config.per_client, trusted_proxies=config.trusted_proxies)
+        gate_config = ServerConfig(
+            per_client=config.per_client, per_topic=config.per_topic, trusted_proxies=config.trusted_proxies
+        )
         gate = Gate(gate_config, time.monotonic, observer)
         app = web.Application(middlewares=[self._doorkeeper.note, answers.middleware])
         StreamRoutes(streams, gate, answers).add_to(app)
@@ -90,21 +105,37 @@ class WebServer:
     @property
     def local_url(self) -> str:
         host, port = self._runner.addresses[0][:2]
-        return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+        scheme = "http" if self.config.tls is None else "https"
+        return f"{scheme}://[{host}]:{port}/" if ":" in host else f"{scheme}://{host}:{port}/"
 
     async def start(self) -> None:
         listening = open_socket(self.config.host, self.config.port)
         try:
+            tls = self._tls = None if self.config.tls is None else TlsPort(self.config.tls, self._observer)
             await self.streams.start()
             if self.chat is not None:
                 await self.chat.start()
             await self._runner.setup()
-            await GuardedSite(self._runner, listening, self._doorkeeper).start()
+            await GuardedSite(self._runner, listening, self._doorkeeper, None if tls is None else tls.context).start()
         except BaseException:
             listening.close()
             raise
+        if tls is not None:
+            self._watching = asyncio.get_running_loop().create_task(tls.watch())
+
+    def take_up(self, tls: TlsFiles | None) -> None:
+        """Look at the certificate now, or at another one. A port does not change between http and https."""
+        if self._tls is not None:
+            self._tls.refresh(tls)
+
+    async def keep_to_rules(self) -> int:
+        """End what the rules forbid by now; says how much."""
+        return self.streams.keep_to_rules() + (0 if self.chat is None else await self.chat.keep_to_rules())
 
     async def stop(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
         self.streams.close()
         if self.chat is not None:
             self.chat.close()

@@ -8,7 +8,7 @@ from aiohttp import hdrs, web
 from msgspec import UNSET, Struct, UnsetType
 
 from gateway.adapters.stream import ITEM_PREFIX, Stream, StreamAdapter
-from gateway.model import Crossing
+from gateway.model import Asker, Crossing
 from gateway.web.answers import EVENT_STREAM, Answers, WebError, bearer, body_of, is_one_of, json_answer
 from identifiers import Identifier, IdentifierSyntaxError
 from push_hub.server import Gate
@@ -71,11 +71,14 @@ class StreamRoutes:
                 raise WebError(403, "this token may not publish here")
         elif not config.anyone_may_publish:
             raise WebError(403, "nobody may publish here: the operator can set web.publish_tokens_file")
+        item = self._adapter.item_of(name)
+        self._gate.topic(str(item))
         content_type = request.headers.get(hdrs.CONTENT_TYPE, DEFAULT_TYPE)
         if len(content_type) > MAX_TYPE:
             raise WebError(400, f"a content type has at most {MAX_TYPE} characters")
         body = await body_of(request, config.max_body, config.body_timeout)
-        item, version = await self._adapter.publish(name, content_type, body)
+        asker = Asker(self._gate.client_address(request), token=bool(config.tokens))
+        item, version = await self._adapter.publish(name, content_type, body, asker)
         return json_answer(Published(name, str(item.sid), str(item.rid), str(version)), status=201)
 
     async def _follow(self, request: web.Request, what: str) -> web.StreamResponse:
@@ -99,14 +102,14 @@ class StreamRoutes:
         loop = asyncio.get_running_loop()
         renewed = loop.time()
         await self._send(response, stream, f": following {stream.what}\n\n".encode())
-        while not self._adapter.closing and not stream.overrun:
+        while not (self._adapter.closing or stream.overrun or stream.forbidden):
             crossing = await stream.next(pause)
             if loop.time() - renewed >= config.lease / 3:
                 await self._adapter.renew(stream)
                 renewed = loop.time()
             if crossing is not None:
                 await self._send(response, stream, event_of(crossing))
-            elif not stream.overrun and not self._adapter.closing:
+            elif not (self._adapter.closing or stream.overrun or stream.forbidden):
                 await self._send(response, stream, b": still here\n\n")
 
     async def _send(self, response: web.StreamResponse, stream: Stream, data: bytes) -> None:

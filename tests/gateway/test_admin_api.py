@@ -4,15 +4,18 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import ClientSession, web
 
+from gateway.adapters.stream import StreamConfig
 from gateway.admin.access import Role
 from gateway.admin.config import AdminConfig
 from gateway.config import ConfigError, check
 from tests.gateway.admin_world import AdminWorld, admin_world
 from tests.gateway.test_crossing import until
+from tests.gateway.web_world import Domain, Reader, started_world
 
 
 @pytest.fixture
@@ -303,3 +306,51 @@ def test_the_section_admin_is_read_and_refused_by_key(tmp_path: Path) -> None:
     tokens.chmod(0o644)
     with pytest.raises(ConfigError, match="others can read"):
         check(base | {"admin": section}, tmp_path)
+
+
+async def test_what_never_was_at_the_hub_is_found_and_shown_too(tmp_path: Path) -> None:
+    """Topics of the web port and people: by name and by id, with the way of what was published."""
+    streams, topic = StreamConfig(anyone_may_publish=True), "https://rest.example/feed"
+    async with (
+        started_world(tmp_path) as world,
+        world.domain("n0", "a", streams=streams, admin=AdminConfig()) as a,
+        world.domain("n2", "b", admin=AdminConfig()) as b,
+    ):
+        assert a.gateway.admin is not None
+        assert b.gateway.admin is not None
+        b.gateway.admin.peers.add(a.gateway.admin.url)
+
+        async def ask(at: Domain, path: str, **query: str) -> Any:
+            assert at.gateway.admin is not None
+            async with world.http.get(f"{at.gateway.admin.url}api/{path}", params=query) as answer:
+                assert answer.status == 200, await answer.text()
+                return await answer.json()
+
+        async with world.http.get(b.url("/topics"), params={"name": topic}) as stream:
+            async with world.http.post(a.url("/topics"), params={"name": topic}, data="news") as answer:
+                published = await answer.json()
+            assert (await Reader(stream).next())[1]["text"] == "news"
+            for at in (a, b):
+                for text in ("rest.example", published["sid"], published["rid"], published["version"]):
+                    assert [row["topic"] for row in await ask(at, "topics", q=text)] == [topic], text
+            (way,) = (await ask(a, "topic", topic=topic))["ways"]
+            assert [step["what"] for step in way["steps"]] == ["published in the network"]
+            seen = await ask(b, "topic", topic=topic)
+            assert seen["why"]["matched"]
+            (way,) = seen["ways"]
+            assert way["version"] == published["version"]
+            assert [step["what"] for step in way["steps"]][1:] == [
+                "arrived from the network",
+                "taken by the stream adapter",
+            ]
+            (elsewhere,) = seen["elsewhere"]
+            assert elsewhere["gateway"] == "gateway-a"
+        async with world.http.post(a.url("/chat/session"), json={"user": "anna"}) as answer:
+            headers = {"Authorization": f"Bearer {(await answer.json())['token']}"}
+        wish = {"partner": "bob@b.example"}
+        async with world.http.post(a.url("/chat/conversations"), json=wish, headers=headers) as answer:
+            assert answer.status == 201
+        (row,) = [row for row in await ask(a, "topics", q="bob@b") if "/" not in row["topic"]]
+        assert (row["topic"], row["state"]) == ("bob@b.example", "waits for a publisher")
+        seen = await ask(a, "topic", topic="bob@b.example")
+        assert (seen["row"]["sid"], seen["why"]["matched"]) == (row["sid"], False)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.admin.config import AdminConfig
+from identifiers import Topic
 from tests.gateway.admin_world import AdminWorld, admin_world
 from tests.gateway.browser import Browser, Page, browser, why_not
 from tests.gateway.test_crossing import until
@@ -75,6 +76,73 @@ async def test_it_shows_the_network_and_lights_up_the_way_of_a_topic(chromium: B
     )
     await page.until("document.querySelectorAll('#network line.false').length === 1")
     assert await page.value("document.querySelectorAll('#network line.lit').length") == 1
+    colour = "getComputedStyle(document.querySelector('#network line.{}')).stroke"
+    colours = {await page.value(colour.format(kind)) for kind in ("lit", "false")}
+    assert len(colours) == 2, "mistaken links have a colour of their own"
+
+
+async def test_it_shows_latency_of_both_domains_matches_drops_and_events(chromium: Browser, world: AdminWorld) -> None:
+    page = await opened(chromium, world)
+    titles = await page.value("[...document.querySelectorAll('#charts h3')].map((one) => one.textContent).join()")
+    assert {"PuSH delivery", "PuSH intake", "PSIRP crossing", "PSIRP export"} <= set(titles.split(","))
+    await page.until("document.getElementById('node').innerText.includes('1 of 1 wanted items')")
+    shown = await page.value("document.getElementById('node').innerText")
+    assert "rendezvous matches for this gateway" in shown
+    assert "known to n1" in shown, "the rendezvous is elsewhere, and it says where"
+    assert "dropped" in shown
+    assert "FanoutFinished" in await page.value("document.getElementById('events').innerText")
+
+
+async def search(page: Page, text: str) -> None:
+    await page.value("document.getElementById('query').value = ''; document.activeElement.blur()")
+    await press(page, "/", "Slash", 191, "/")
+    await page.until("document.activeElement.id === 'query'")
+    await page.ask("Input.insertText", text=text)
+    await page.press_enter()
+
+
+async def act(page: Page, action: str) -> None:
+    """Press a button wherever it has moved to: the page around it is live."""
+    await page.until(f"document.querySelector('[data-action={action}]:enabled')?.checkVisibility()")
+    await page.value(f"document.querySelector('[data-action={action}]').click()")
+
+
+async def test_a_topic_is_found_by_its_address_and_by_its_id(chromium: Browser, world: AdminWorld) -> None:
+    page = await opened(chromium, world)
+    item = world.a.config.naming.of_topic(Topic.parse(world.blog.topic))
+    for text in (world.blog.topic, str(item.sid), str(item.rid)):
+        await search(page, text)
+        await page.until("!document.getElementById('detail').hidden")
+        assert world.blog.topic in await page.value("document.getElementById('detail').innerText"), text
+        await press(page, "Escape", "Escape", 27)
+        await page.until("document.getElementById('detail').hidden")
+    await search(page, "nowhere.example")
+    await page.until("document.querySelectorAll('#topics tbody tr').length === 0")
+
+
+async def test_an_operator_acts_on_a_topic_and_its_callbacks(chromium: Browser, world: AdminWorld) -> None:
+    page = await opened(chromium, world)
+    await page.click("#topics tbody button")
+    await page.until("document.querySelector('[data-action=fetch]')")
+    await page.value("window.asked = []; window.confirm = (text) => window.asked.push(text)")
+    fetched = world.admin.telemetry.counted["PingsStored"]
+    await act(page, "fetch")
+    await until(lambda: world.admin.telemetry.counted["PingsStored"] > fetched)
+    confirmed = world.admin.telemetry.counted["IntentConfirmed"]
+    await act(page, "verify")
+    await until(lambda: world.admin.telemetry.counted["IntentConfirmed"] > confirmed)
+    # A delivery that failed waits for its next try, until somebody says «now».
+    world.reader.answers = [500]
+    before = len(world.reader.received)
+    await world.publish(arrives=False)
+    await page.until("document.querySelector('[data-action=retry]:enabled')")
+    await page.until("document.getElementById('detail').innerText.includes('500')")
+    assert len(world.reader.received) == before
+    await act(page, "retry")
+    await until(lambda: len(world.reader.received) == before + 1)
+    await act(page, "unsubscribe")
+    await until(lambda: not world.a.hub.subscriptions.count(world.blog.topic))
+    assert await page.value("window.asked.length") == 2, "what may end a subscription is asked for first"
 
 
 async def test_it_is_live(chromium: Browser, world: AdminWorld) -> None:

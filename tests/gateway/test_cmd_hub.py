@@ -4,6 +4,7 @@ import json
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ import pytest
 
 from gateway.cli.main import main
 from storage import Database
+from tests.gateway.test_access_tls import make, shown
 
 TIMEOUT = 30
 STOP_WITHIN = 15
@@ -32,7 +34,7 @@ def hub(data: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        match = re.fullmatch(r"hub at (?:https://hub\.example/x, listening on )?(http://127\.0\.0\.1:\d+/)\n", line)
+        match = re.fullmatch(r"hub at (?:https://hub\.example/x, listening on )?(https?://127\.0\.0\.1:\d+/)\n", line)
         assert match, line + (process.stderr.read() if process.stderr and process.poll() is not None else "")
         yield process, match[1]
     finally:
@@ -205,3 +207,64 @@ def test_a_store_in_use_and_a_port_in_use_are_said(tmp_path: Path, capsys: pytes
     empty.write_text("\n", encoding="utf-8")
     assert main(["hub", "--port", "0", "--data", str(tmp_path), "--publisher-token-file", str(empty)]) == 2
     assert "holds no token" in capsys.readouterr().err
+
+
+def test_it_speaks_tls_and_serves_a_renewed_certificate_without_a_restart(tmp_path: Path) -> None:
+    files = make(tmp_path, "first")
+    tokens = tmp_path / "tokens"
+    tokens.write_text("one\n", encoding="utf-8")
+    options = ("--tls-certificate", str(files.certificate), "--tls-key", str(files.key), "--no-canary")
+    with hub(tmp_path / "data", *options, "--publisher-token-file", str(tokens)) as (process, url):
+        assert process.stdout is not None
+        assert url.startswith("https://")
+        trusting = ssl.create_default_context(cafile=str(files.certificate))
+        with urlopen(f"{url}health", timeout=TIMEOUT, context=trusting) as answer:  # noqa: S310
+            assert answer.status == 200
+        with pytest.raises(OSError, match=r"reset|closed|Remote end"):
+            urlopen(url.replace("https:", "http:"), timeout=TIMEOUT)  # noqa: S310
+        assert shown(url) == "first"
+        make(tmp_path, "second")
+        process.send_signal(signal.SIGHUP)
+        assert process.stdout.readline() == f"certificate {files.certificate} is in use now\n"
+        assert process.stdout.readline().startswith("reloaded")
+        assert shown(url) == "second"
+        files.key.write_bytes(b"half written")
+        process.send_signal(signal.SIGHUP)
+        assert process.stdout.readline().startswith("reloaded")
+        assert shown(url) == "second", "what cannot be used changes nothing"
+        make(tmp_path, "third")
+        process.send_signal(signal.SIGHUP)
+        assert process.stdout.readline() == f"certificate {files.certificate} is in use now\n"
+        assert process.stdout.readline().startswith("reloaded")
+        assert shown(url) == "third"
+        trusting = ssl.create_default_context(cafile=str(files.certificate))
+        content = f"{url}?hub.mode=publish&hub.url=http://t.example/"
+        headers = {"Authorization": "Bearer two", "Content-Type": "text/plain"}
+        request = Request(content, data=b"x", headers=headers)  # noqa: S310
+        with pytest.raises(HTTPError) as refused:
+            urlopen(request, timeout=TIMEOUT, context=trusting)  # noqa: S310
+        refused.value.close()
+        assert refused.value.code == 403
+        tokens.write_text("two\n", encoding="utf-8")
+        process.send_signal(signal.SIGHUP)
+        assert process.stdout.readline().startswith("reloaded")
+        with urlopen(request, timeout=TIMEOUT, context=trusting) as answer:  # noqa: S310
+            assert answer.status in (202, 204)
+        tokens.unlink()
+        process.send_signal(signal.SIGHUP)
+        code, errors = stop(process)
+        assert code == 0
+        assert "the certificate is not replaced: " in errors
+        assert "--publisher-token-file: cannot read" in errors
+
+
+def test_certificates_that_cannot_be_used_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = make(tmp_path, "x")
+    start = ["hub", "--port", "0", "--data", str(tmp_path / "data")]
+    assert main([*start, "--tls-key", str(files.key)]) == 2
+    assert "give both" in capsys.readouterr().err
+    files.key.chmod(0o644)
+    assert main([*start, "--tls-key", str(files.key), "--tls-certificate", str(files.certificate)]) == 2
+    assert "chmod 600" in capsys.readouterr().err
+    assert main([*start, "--tls-key", str(files.key), "--tls-certificate", str(tmp_path / "none")]) == 2
+    assert "cannot be read" in capsys.readouterr().err

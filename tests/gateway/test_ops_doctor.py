@@ -25,6 +25,7 @@ from gateway.operations.checks_machine import (
     check_permissions,
     check_ports,
     check_space,
+    ports_of,
 )
 from gateway.operations.checks_network import check_rendezvous
 from gateway.operations.doctor import check_stores, examine, is_running
@@ -117,6 +118,29 @@ def test_an_admin_port_whose_tokens_can_be_read_on_the_way(tmp_path: Path) -> No
     assert verdicts(check_admin(loaded(tmp_path, {"admin": admin}).admin)) == [Verdict.GOOD]
     assert verdicts(check_admin(loaded(tmp_path, {"admin": {"listen": "127.0.0.1:0"}}).admin)) == []
     assert verdicts(check_admin(None)) == []
+
+
+def test_a_port_that_is_configured_twice(tmp_path: Path) -> None:
+    number = free_port(socket.SOCK_STREAM)
+    same = Port("the hub", "127.0.0.1", number)
+    for host, udp, collides in (
+        ("127.0.0.1", False, True),
+        ("0.0.0.0", False, True),
+        ("::", False, True),
+        ("127.0.0.2", False, False),
+        ("127.0.0.1", True, False),
+        ("::1", False, False),
+    ):
+        found = list(check_ports([same, Port("the admin port", host, number, udp)], running=False))
+        twice = [one for one in found if "are the same" in one.text]
+        assert verdicts(twice) == [Verdict.BAD] * collides, host
+    anything = [Port("the hub", "127.0.0.1", 0), Port("the admin port", "127.0.0.1", 0)]
+    assert verdicts(check_ports(anything, running=False)) == [Verdict.GOOD, Verdict.GOOD]
+    config = loaded(tmp_path, {"hub": {"listen": f"127.0.0.1:{number}"}, "web": {"listen": f"127.0.0.1:{number}"}})
+    first = next(check_ports(ports_of(config), running=False))
+    assert "the hub" in first.text
+    assert "the web page" in first.text
+    assert "another port" in first.fix
 
 
 def as_nobody(code: str) -> str:

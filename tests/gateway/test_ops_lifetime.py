@@ -14,8 +14,9 @@ import pytest
 from aiohttp import ClientSession
 
 from gateway.config import check
+from gateway.gateway import Gateway
 from gateway.operations.lifetime import bounded
-from gateway.operations.reload import in_force, plan_reload
+from gateway.operations.reload import ReloadPlan, apply_reload, in_force, plan_reload
 from push_hub.hub import DATABASE_NAME as HUB_NAME
 
 BASE = """[store]
@@ -157,3 +158,67 @@ def test_stopping_in_time_ends_nothing() -> None:
     with bounded(60, pytest.fail, left.append):
         assert os.getpid()
     assert not left
+
+
+async def test_tokens_that_are_taken_away_open_nothing_any_more(tmp_path: Path) -> None:
+    def write(name: str, *tokens: str) -> None:
+        (tmp_path / name).touch(mode=0o600)
+        (tmp_path / name).write_text("".join(f"{token}\n" for token in tokens))
+
+    document: dict[str, object] = {
+        "store": {"path": "data"},
+        "hub": {"listen": "127.0.0.1:0", "canary": {"enabled": False}},
+        "node": {"name": "a", "roles": ["rendezvous", "topology"]},
+        "admin": {
+            "listen": "127.0.0.1:0",
+            "viewer_tokens_file": "viewers",
+            "operator_tokens_file": "operators",
+        },
+        "web": {"listen": "127.0.0.1:0", "publish_tokens_file": "rest"},
+    }
+    write("viewers", "viewer-one")
+    write("operators", "operator-one")
+    write("rest", "rest-one")
+    before = check(document, tmp_path)
+    running = Gateway(before)
+    await running.start()
+    try:
+        assert running.admin is not None
+        assert running.web is not None
+        admin, rest = running.admin.url, f"{running.web.url}topics?name=https://news.example/"
+        async with ClientSession() as http:
+
+            async def status(method: str, url: str, token: str) -> int:
+                async with http.request(method, url, headers={"Authorization": f"Bearer {token}"}, data=b"") as answer:
+                    return answer.status
+
+            assert await status("GET", f"{admin}metrics", "viewer-one") == 200
+            assert await status("GET", f"{admin}api/audit", "operator-one") == 200
+            assert await status("POST", rest, "rest-one") == 201
+            looking = await http.get(f"{admin}api/stream", headers={"Authorization": "Bearer viewer-one"})
+            write("viewers", "viewer-two")
+            write("operators", "operator-two")
+            write("rest", "rest-two")
+            after = check(document, tmp_path)
+            names = ("admin.operator_tokens", "admin.viewer_tokens", "web.streams.tokens")
+            assert apply_reload(running, before, after) == ReloadPlan(names, ())
+            assert plan_reload(in_force(before, after), after) == ReloadPlan((), ())
+            async with asyncio.timeout(20):
+                await looking.content.read()  # it ends
+            for token, there in (("one", False), ("two", True)):
+                assert (await status("GET", f"{admin}metrics", f"viewer-{token}") == 200) is there
+                assert (await status("GET", f"{admin}api/audit", f"operator-{token}") == 200) is there
+                assert (await status("POST", rest, f"rest-{token}") == 201) is there
+            # Without any, everybody on this machine would be an operator: that needs a restart.
+            for section, keys in (
+                ("admin", ("viewer_tokens_file", "operator_tokens_file")),
+                ("web", ("publish_tokens_file",)),
+            ):
+                for key in keys:
+                    del document[section][key]  # type: ignore[attr-defined]
+            assert apply_reload(running, after, check(document, tmp_path)) == ReloadPlan((), names)
+            assert await status("GET", f"{admin}metrics", "viewer-one") == 401
+            assert await status("GET", f"{admin}metrics", "viewer-two") == 200
+            assert await status("POST", rest, "nothing") == 403
+    finally:
+        await running.stop()

@@ -1,4 +1,7 @@
-"""`psph gateway` as an operator runs it: the dashboard's address, a JSON log, spans; no secret in any of them."""
+"""`psph gateway` as an operator runs it: the dashboard's address, a JSON log, spans.
+
+That no secret is in any of them is looked at in `test_access_secrets_process`.
+"""
 
 import asyncio
 import json
@@ -17,7 +20,6 @@ from tests.gateway.test_crossing import Publisher, Subscriber, until
 
 pytestmark = pytest.mark.timeout(180)
 PATIENCE = 60.0
-SECRETS = (b"s3cret-of-subscriber", b"k3y-of-callback", b"t0ken-of-operator")
 
 
 class Collector:
@@ -34,7 +36,7 @@ class Collector:
         return web.Response()
 
 
-async def test_a_gateway_tells_what_it_does_and_no_secret(tmp_path: Path) -> None:
+async def test_a_gateway_tells_what_it_does(tmp_path: Path) -> None:
     pytest.importorskip("opentelemetry.sdk", reason="needs the extra otel")
     import aiohttp
 
@@ -59,7 +61,6 @@ async def test_a_gateway_tells_what_it_does_and_no_secret(tmp_path: Path) -> Non
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=os.environ | where
     )
-    pages: list[bytes] = []
     try:
         assert process.stdout is not None
         async with asyncio.timeout(PATIENCE):
@@ -86,16 +87,17 @@ async def test_a_gateway_tells_what_it_does_and_no_secret(tmp_path: Path) -> Non
             action = {"topic": blog.topic, "callback": form["hub.callback"]}
             async with http.post(f"{dashboard}api/actions/verify", json=action, headers=headers) as answer:
                 assert await answer.json() == {"done": True}
-            for path in ("metrics", "api/snapshot", f"api/topics?q={blog.topic}", f"api/ways?topic={blog.topic}"):
-                async with http.get(dashboard + path, headers=headers) as answer:
-                    assert answer.status == 200
-                    pages.append(await answer.read())
-            async with http.get(dashboard) as answer:
-                pages.append(await answer.read())
+            async with asyncio.timeout(PATIENCE):
+                ways: list[object] = []
+                while not ways:  # those that are in the network
+                    async with http.get(
+                        f"{dashboard}api/ways", params={"topic": blog.topic}, headers=headers
+                    ) as answer:
+                        ways = await answer.json()
     finally:
         if process.returncode is None:
             process.terminate()
-        out, errors = await asyncio.wait_for(process.communicate(), PATIENCE)
+        _, errors = await asyncio.wait_for(process.communicate(), PATIENCE)
         await network.close()
         await collector.server.close()
     assert process.returncode == 0, errors.decode()
@@ -110,6 +112,3 @@ async def test_a_gateway_tells_what_it_does_and_no_secret(tmp_path: Path) -> Non
     assert crossed["version"].encode() in traces
     audit = (tmp_path / "var" / "gateway" / "audit.jsonl").read_bytes()
     assert b"verify" in audit
-    for secret in SECRETS:
-        for text in (out, errors, traces, audit, *pages):
-            assert secret not in text

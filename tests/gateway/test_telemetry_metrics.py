@@ -8,11 +8,18 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from aiohttp import web
+from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.admin.config import AdminConfig
+from gateway.gateway import Gateway, GatewayConfig
 from gateway.telemetry.metrics import names
+from identifiers import Topic
+from psirp_stack.node.config import check
+from push_hub.canary import CanaryConfig
+from push_hub.hub import HubConfig
+from push_hub.listening import open_socket
 from tests.gateway.admin_world import AdminWorld, admin_world
 from tests.gateway.test_crossing import until
 
@@ -66,6 +73,30 @@ async def test_numbers_of_both_domains_follow_what_happens(world: AdminWorld) ->
     assert there.published.total == 3
     assert there.export.histogram.count == 3
     assert there.intake.histogram.count == 3
+
+
+async def test_matches_are_counted_where_the_rendezvous_is_elsewhere(world: AdminWorld) -> None:
+    async def counted(matched: int, waiting: int) -> None:
+        async with asyncio.timeout(60):
+            while True:
+                seen = await samples(world)
+                found = seen["psph_psirp_wanted_items", "yes"], seen["psph_psirp_wanted_items", "no"]
+                if found == (matched, waiting):
+                    break
+                await asyncio.sleep(0.02)
+        assert ("psph_psirp_matches", "") not in seen, "only the topology manager knows all of them"
+        network = (await world.get("/api/snapshot"))["network"]
+        assert network["name"] == "n2"
+        assert network["name"] not in network["topology"] + network["rendezvous"]
+
+    await counted(0, 0)
+    await world.subscribe()
+    await counted(0, 1)
+    await world.publish()
+    await counted(1, 0)
+    item = world.b.config.naming.of_topic(Topic.parse(world.blog.topic))
+    await world.b.control.withdraw(item)
+    await counted(0, 1)
 
 
 async def test_ready_means_that_everything_is_there(world: AdminWorld) -> None:
@@ -161,3 +192,45 @@ def test_the_grafana_dashboard_asks_only_for_metrics_that_exist() -> None:
     places = [panel["gridPos"] for panel in document["panels"]]
     cells = [(x, y) for p in places for x in range(p["x"], p["x"] + p["w"]) for y in range(p["y"], p["y"] + p["h"])]
     assert len(cells) == len(set(cells))
+
+
+async def test_a_canary_that_is_refused_turns_it_red_with_the_reason_and_green_again(tmp_path: Path) -> None:
+    """Nothing listens at its callback for a while: real refusals, on the real way of a delivery."""
+    canary = CanaryConfig(interval=0.2, deadline=0.4)
+    hub = HubConfig(tmp_path / "hub", canary=canary)
+    node = check({"name": "a", "roles": ["rendezvous", "topology"], "data": str(tmp_path / "node")})
+    gateway = Gateway(GatewayConfig(tmp_path, hub, node=node, admin=AdminConfig()))
+    await gateway.start()
+    try:
+        assert gateway.admin is not None
+        admin, sent = gateway.admin, gateway.hub.canary
+        assert sent is not None
+        async with ClientSession() as http:
+
+            async def ask(path: str) -> tuple[int, str]:
+                admin.health._at = None
+                async with http.get(admin.url + path) as answer:
+                    return answer.status, await answer.text()
+
+            async def until_it_says(status: int, line: str) -> str:
+                async with asyncio.timeout(60):
+                    while True:
+                        found, text = await ask("readyz")
+                        if found == status and line in text:
+                            return text
+                        await asyncio.sleep(0.02)
+
+            await until_it_says(200, "ok  canary: arrived")
+            assert sent._runner is not None
+            await sent._runner.cleanup()
+            text = await until_it_says(503, "BAD canary: the canary has not arrived for")
+            assert "(deadline 0.4): " in text
+            assert text.count("BAD") == 1, "everything else is well, and said to be"
+            assert (await ask("healthz"))[0] == 200, "a restart would not help"
+            assert 'psph_health{check="canary"} 0.0' in (await ask("metrics"))[1]
+            sent._socket = open_socket(*sent.address)
+            await sent._listen()
+            await until_it_says(200, "ok  canary: arrived")
+            assert 'psph_health{check="canary"} 1.0' in (await ask("metrics"))[1]
+    finally:
+        await gateway.stop()

@@ -9,8 +9,10 @@ from typing import Any
 
 from aiohttp import ClientResponse, ClientSession
 
+from gateway.access import Access
 from gateway.adapters.chat import ChatConfig
 from gateway.adapters.stream import StreamConfig
+from gateway.admin.config import AdminConfig
 from gateway.gateway import Gateway, GatewayConfig
 from gateway.web.server import WebConfig, WebServer
 from psirp_stack.emulation.network import EmulatedNetwork, socket_of
@@ -55,10 +57,22 @@ class World:
         streams: StreamConfig | None = None,
         chat: ChatConfig | None = None,
         port: int = 0,
+        access: Access | None = None,
+        admin: AdminConfig | None = None,
+        **more: Any,
     ) -> AsyncGenerator[Domain, None]:
         hub = HubConfig(self.data / name / "hub", allow_private=True, canary=CanaryConfig(enabled=False))
-        web = WebConfig(port=port, streams=streams or StreamConfig(), chat=chat or ChatConfig(f"{name}.example"))
-        config = GatewayConfig(self.data / name, hub, attach=socket_of(self.data / "net", node), web=web)
+        chat = chat or ChatConfig(f"{name}.example")
+        web = WebConfig(port=port, streams=streams or StreamConfig(), chat=chat, **more)
+        config = GatewayConfig(
+            self.data / name,
+            hub,
+            attach=socket_of(self.data / "net", node),
+            web=web,
+            access=access or Access(),
+            name=f"gateway-{name}",
+            admin=admin,
+        )
         gateway = Gateway(config, observer=self.events.append)
         await gateway.start()
         try:

@@ -155,7 +155,8 @@ function showCharts(charts, now) {
 
 function showNode(network) {
   const rows = [["items it publishes", network.publishes], ["items it subscribes to", network.subscribes], ["publications handed out", network.handed_out], ["filters it sends along", network.filters]];
-  rows.push(["rendezvous matches it serves", network.matches ?? "not its role"]);
+  rows.push(["rendezvous matches for this gateway", `${number(network.matched)} of ${number(network.wanted)} wanted items`]);
+  rows.push(["rendezvous matches in the network", network.matches ?? `known to ${network.topology.join(", ") || "nobody yet"}`]);
   for (const [what, count] of Object.entries(network.forwarder)) rows.push([`frames ${what}`, count]);
   const drops = Object.entries(network.drops);
   if (!drops.length) rows.push(["dropped", 0]);
