@@ -19,7 +19,8 @@ from tests.gateway.dockerfile_rules import stages
 
 WISH = "PSPH_PODMAN"
 TOOLS = ("podman", "crun", "conmon", "mmdebstrap")
-BASE_PACKAGES = "python3,python3-venv,python3-pip,python-is-python3,passwd,ca-certificates"
+# As in the image that is meant, which has apt, and libstdc++ through it.
+BASE_PACKAGES = "apt,python3,python3-venv,python3-pip,python-is-python3,passwd,ca-certificates"
 PIP_CONF = "[global]\nno-index = true\nfind-links = /wheels\n"
 SOURCES = Path("/etc/apt/sources.list.d/debian.sources")
 # crun does not take a machine that has cgroups of version 1 with controllers of version 2 beside them.
@@ -103,6 +104,7 @@ class Contained(Composed):
         for volume in service.volumes:
             source = f"{self.mark}-{volume.source}" if volume.named else str(ROOT / volume.source)
             options.append(f"--volume={source}:{volume.target}:{'ro' if volume.read_only else 'rw'}")
+        options += [f"--hostname={said['hostname']}"] if "hostname" in said else []
         program, *first = said.get("entrypoint", [""])
         options += [f"--entrypoint={program}"] if program else []
         return self.podman.words("run", *options, said["image"], *first, *said["command"])
