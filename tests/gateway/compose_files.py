@@ -35,6 +35,7 @@ class Volume:
 class Image:
     """What a container has from its image."""
 
+    target: str
     entrypoint: tuple[str, ...]
     environment: Mapping[str, str]
     folder: str
@@ -110,4 +111,4 @@ def image(target: str) -> Image:
     (stage,) = (stage for stage in stages((ROOT / "Dockerfile").read_text()) if stage.name == target)
     steps = dict(stage.steps)
     environment = dict(re.findall(r"(\w+)=(\S+)", steps["ENV"]))
-    return Image(tuple(json.loads(steps["ENTRYPOINT"])), environment, steps["WORKDIR"])
+    return Image(target, tuple(json.loads(steps["ENTRYPOINT"])), environment, steps["WORKDIR"])

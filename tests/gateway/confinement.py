@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.gateway.compose_files import ROOT, Image, Service
+from tests.gateway.image_packages import absent_from_the_gateway
 
 SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
 DEVICES = ("null", "zero", "full", "random", "urandom")
@@ -20,6 +21,8 @@ SETTINGS = ("ssl", "alternatives", "fonts", "java-*", "ld.so.cache", "localtime"
 """Of /etc; the rest of it is written here."""
 PASSWD = "root:x:0:0:root:/root:/bin/sh\npsph:x:10001:10001::/data:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n"
 GROUP = "root:x:0:\npsph:x:10001:\nnogroup:x:65534:\n"
+ABSENT = "/opt/psph/absent"
+"""Modules that stand before those which are installed here and not in the image, and cannot be imported."""
 TOOLS = ("setpriv", "unshare", "nsenter", "mount", "chroot")
 
 
@@ -99,7 +102,7 @@ class Confinement:
             **self.image.environment,
             "PATH": path,
             "HOME": self.image.folder,
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "PYTHONPATH": os.pathsep.join(filter(None, (ABSENT, *sys.path))),
         }
         return [f"{name}={value}" for name, value in said.items()]
 
@@ -151,5 +154,9 @@ class Confinement:
         for name, words in (("python", [sys.executable]), ("psph", [sys.executable, "-m", "gateway.cli.main"])):
             (folder / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
             (folder / name).chmod(0o755)
+        absent = self._folder(ABSENT)
+        if self.image.target == "gateway":
+            for name in absent_from_the_gateway():
+                (absent / f"{name}.py").write_text(f"raise ModuleNotFoundError('not in the image', name={name!r})\n")
         for target in ("/run", self.image.folder):
             self._folder(target)

