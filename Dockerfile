@@ -1,7 +1,8 @@
 # The gateway, and (target `analytics`) the machine that makes reports of its traces.
 #   docker build -t psph .
 #   docker build -t psph-analytics --target analytics .
-# A container needs no capability with UDP links. Raw Ethernet links need NET_RAW, and nothing else does.
+# A container needs no capability with UDP links. Raw Ethernet links need NET_RAW, and nothing else does:
+# see deploy/compose/raw-ethernet.yml.
 
 FROM python:3.11.14-slim-bookworm AS build
 WORKDIR /src
@@ -23,7 +24,7 @@ RUN python -m pip --python /opt/psph/bin/python install --no-cache-dir --disable
 FROM python:3.11.14-slim-bookworm AS analytics
 COPY --from=build-analytics /opt/psph /opt/psph
 RUN groupadd --gid 10001 psph && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /data psph \
-    && install -d -o psph -g psph -m 0750 /data
+    && install -d -o psph -g psph -m 0750 /data /traces
 ENV PATH=/opt/psph/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 WORKDIR /data
 VOLUME /data
@@ -34,7 +35,7 @@ CMD ["report", "--help"]
 FROM python:3.11.14-slim-bookworm AS gateway
 COPY --from=build /opt/psph /opt/psph
 RUN groupadd --gid 10001 psph && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /data psph \
-    && install -d -o psph -g psph -m 0750 /data
+    && install -d -o psph -g psph -m 0750 /data /traces
 ENV PATH=/opt/psph/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 WORKDIR /data
 VOLUME /data

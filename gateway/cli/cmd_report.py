@@ -32,7 +32,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  psph report --live /tmp/run                        a table that follows a run while it is traced\n"
         "  psph report RUN --master spark://host:7077         on a cluster that sees the same files"
     )
-    parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="directory of a run")
+    parser.add_argument(
+        "runs", metavar="RUN", nargs="+", type=Path, help="directory of a run; those of one name are put together"
+    )
     parser.add_argument(
         "--out", type=Path, default=DEFAULT_OUT, metavar="DIR", help=f"where the report goes; default: {DEFAULT_OUT}"
     )
@@ -85,7 +87,7 @@ def _report(args: argparse.Namespace) -> int:
 
     matching = read_matching(args.matching) if args.matching else []
     names = [load_run(directory).run for directory in args.runs]  # before Spark starts: mistakes are told at once
-    if len(set(names)) != len(names):
+    if len({path.resolve() for path in args.runs}) != len(names) or (args.compare and len(set(names)) != len(names)):
         raise CommandError("the same run is given twice")
     try:
         args.out.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from perf.traces.formats import PART, SCHEMA_KEY, Format
-from perf.traces.run import TRACES, Run, load_run
+from perf.traces.run import TRACES, Run, load_run, put_together
 from perf.traces.schema import COLUMNS, OLDEST_VERSION, SCHEMA_VERSION, Kind
 
 _ARROW_NAMES: Final = {
@@ -75,9 +75,16 @@ class Inventory:
 
 
 def take_inventory(directories: Sequence[Path]) -> Inventory:
-    """Look at every file of every run; raises RunError for a directory that is no run."""
-    runs = tuple(load_run(directory) for directory in directories)
-    files = [file for run, directory in zip(runs, directories, strict=True) for file in _files_of(run, directory)]
+    """Look at every file of every run; raises RunError for a directory that is no run.
+
+    Directories of the same run, as several gateways leave them, are one run.
+    """
+    parts = [load_run(directory) for directory in directories]
+    files = [file for part, directory in zip(parts, directories, strict=True) for file in _files_of(part, directory)]
+    by_name: dict[str, list[Run]] = {}
+    for part in parts:
+        by_name.setdefault(part.run, []).append(part)
+    runs = tuple(put_together(same) for same in by_name.values())
     return Inventory(runs, tuple(directories), tuple(_mark_duplicates(files)))
 
 

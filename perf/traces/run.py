@@ -8,8 +8,8 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -87,6 +87,27 @@ def new_run(
         parameters=dict(parameters),
         seed=seed,
         sampling=sampling,
+    )
+
+
+def put_together(parts: Sequence[Run]) -> Run:
+    """One run of which every node kept a directory of its own."""
+    first = parts[0]
+    ends = [part.ended_ns for part in parts if part.ended_ns is not None]
+    names = sorted({name for part in parts for name in part.parameters})
+    values = {name: [part.parameters[name] for part in parts if name in part.parameters] for name in names}
+    return replace(
+        first,
+        started_ns=min(part.started_ns for part in parts),
+        ended_ns=max(ends) if len(ends) == len(parts) else None,
+        parameters={
+            name: found[0] if len(set(found)) == 1 else ", ".join(dict.fromkeys(map(str, found)))
+            for name, found in values.items()
+        },
+        written=sum(part.written for part in parts),
+        dropped=sum(part.dropped for part in parts),
+        removed=sum(part.removed for part in parts),
+        files=tuple(file for part in parts for file in part.files),
     )
 
 

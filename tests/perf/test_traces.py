@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -234,6 +235,24 @@ def test_the_inventory_says_what_every_file_is(tmp_path: Path) -> None:
         "old.parquet": State.OLDER,
         "wrong.parquet": State.CORRUPT,
     }
+
+
+def test_directories_of_one_run_are_put_together(tmp_path: Path) -> None:
+    """As several gateways leave them that were told the same name."""
+    for name, rows in (("a", 500), ("b", 900)):
+        synthesise(tmp_path / name, SynthConfig(rows), name="r")
+        save_run(tmp_path / name, replace(load_run(tmp_path / name), parameters={"node": name, "rate": 1.0}, dropped=2))
+    synthesise(tmp_path / "c", SynthConfig(500), name="other")
+    a, b = load_run(tmp_path / "a"), load_run(tmp_path / "b")
+    inventory = take_inventory([tmp_path / "a", tmp_path / "c", tmp_path / "b"])
+    assert [run.run for run in inventory.runs] == ["r", "other"]
+    one = inventory.runs[0]
+    assert one.parameters == {"node": "a, b", "rate": 1.0}
+    assert (one.written, one.dropped) == (a.written + b.written, 4)
+    assert (one.started_ns, one.ended_ns) == (min(a.started_ns, b.started_ns), max(a.ended_ns or 0, b.ended_ns or 0))
+    assert {file.path.parts[-3] for file in inventory.readable} == {"a", "b", "c"}
+    save_run(tmp_path / "b", replace(b, ended_ns=None))
+    assert take_inventory([tmp_path / "a", tmp_path / "b"]).runs[0].ended_ns is None, "not all of it has ended"
 
 
 @pytest.mark.parametrize("text", [None, "", "[]", '{"run": 3}', "\xff"])
