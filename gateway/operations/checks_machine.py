@@ -175,7 +175,10 @@ def _ethernet(interface: str) -> Finding:
         with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHERTYPE)) as probe:
             probe.bind((interface, 0))
     except PermissionError:
-        fix = "give the program CAP_NET_RAW (AmbientCapabilities= in its unit, cap_add in compose), or use UDP links"
+        fix = (
+            "give the program CAP_NET_RAW (in its unit with AmbientCapabilities=, in compose as "
+            "deploy/compose/raw-ethernet.yml does it), or use UDP links"
+        )
         return bad(PERMISSIONS, f"{interface}: raw Ethernet is not for this user", fix)
     except OSError as error:
         return bad(
