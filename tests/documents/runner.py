@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tests.documents.pages import ROOT, Block, blocks, command, covered_by, lines
 
-PORTS = re.compile(r"((?:127\.0\.0\.1|localhost):|--port |--udp-port |http\.server )(\d{4,5})\b")
+PORTS = re.compile(r"((?:127\.0\.0\.1|localhost):|--port |--udp-port |http\.server |listen-on port )(\d{4,5})\b")
 GOES_ON = re.compile(r"^(?P<command>.*[^&\s])\s*&\s*(?:#.*)?$")
 PATIENCE = 90.0
 READY = {
@@ -30,8 +30,9 @@ READY = {
     ("psph", "net", "up"): "applications attach",
     ("psph", "hub"): "hub at",
     ("psph", "feed"): "feed at",
+    ("psph", "pub"): "56657273696f6e",
     ("psph", "demo"): "reached domain",
-    ("python",): "Serving HTTP",
+    ("python3",): "Serving",
     ("curl",): "following",
     ("named",): "running",
 }
