@@ -10,6 +10,7 @@ What a fenced block is for stands behind its language:
     sh needs=PROGRAM            only where this program is installed
     sh covered=PATH::TEST       not run here: the named test takes the commands from the page and runs them
     text output                 what the block before prints; numbers, ids and times may differ
+    text output=exact           the same, and nothing may differ
 """
 
 import ast

@@ -8,10 +8,12 @@ Three things are not as they are written. Ports are replaced by free ones. `psph
 measurements made small. And programs that cannot be run inside a test have a stand-in (`stand_ins.py`).
 """
 
+import contextlib
 import os
 import re
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -23,7 +25,7 @@ from tests.documents.pages import ROOT, Block, blocks, command, covered_by, line
 
 PORTS = re.compile(r"((?:127\.0\.0\.1|localhost):|--port |--udp-port |http\.server |listen-on port )(\d{4,5})\b")
 GOES_ON = re.compile(r"^(?P<command>.*[^&\s])\s*&\s*(?:#.*)?$")
-PATIENCE = 90.0
+PATIENCE = 240.0
 READY = {
     ("psph", "gateway"): "is up",
     ("psph", "node"): "is up",
@@ -144,7 +146,8 @@ class PageRun:
                     ran += 1
                     said = self._run(block)
                 elif block.language == "text" and "output" in block.options and (said or not self.left_out):
-                    missing = set(alike(self.ported(block.body))) - set(alike(said))
+                    told = str.splitlines if block.options["output"] == "exact" else alike
+                    missing = set(told(self.ported(block.body))) - set(told(said))
                     assert not missing, f"the page shows {missing}, and this was printed:\n{said}"
         finally:
             self.stop()
@@ -160,12 +163,18 @@ class PageRun:
 
     def shell(self, script: str, *, expected: int = 0) -> str:
         whole = f"set -ae\n. {self._variables}\n{self.ported(script)}\nexport -p > {self._variables}"
-        done = subprocess.run(
+        process = subprocess.Popen(
             self._where(["sh", "-c", whole]), cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, timeout=PATIENCE, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
         )  # fmt: skip
-        assert done.returncode == expected, f"{script}\nended with {done.returncode}:\n{done.stdout}{done.stderr}"
-        return done.stdout + done.stderr
+        try:
+            out, _ = process.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # the shell and what it started
+            process.communicate()
+            raise AssertionError(f"{script}\ndid not end in {PATIENCE:g} seconds") from None
+        assert process.returncode == expected, f"{script}\nended with {process.returncode}:\n{out}"
+        return out
 
     def ported(self, text: str) -> str:
         text = text.replace(".venv/bin/", "")
@@ -239,9 +248,12 @@ class PageRun:
         return words if self._namespace is None else ["ip", "netns", "exec", self._namespace, *words]
 
     def _port(self, number: str) -> str:
-        if number not in self._ports:
+        while number not in self._ports:
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp, socket.socket() as tcp:
                 udp.bind(("127.0.0.1", 0))
-                tcp.bind(("127.0.0.1", udp.getsockname()[1]))
-                self._ports[number] = str(udp.getsockname()[1])
+                free = udp.getsockname()[1]
+                # One that UDP has free may be in use with TCP.
+                with contextlib.suppress(OSError):
+                    tcp.bind(("127.0.0.1", free))
+                    self._ports[number] = str(free)
         return self._ports[number]

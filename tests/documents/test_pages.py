@@ -24,7 +24,7 @@ def name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", pages_with_commands(spark=False), ids=name)
 def test_the_commands_of_a_page_do_what_it_says(page: Path, tmp_path: Path) -> None:
     run = PageRun(page, tmp_path, STAND_INS)

@@ -22,6 +22,7 @@ from perf.report.build import Report, build_report
 from perf.report.tables import TABLES, rows_of
 from perf.traces.run import Machine
 from perf.traces.synth import SynthConfig, synthesise
+from tests.documents.pages import commands_for
 
 pytestmark = pytest.mark.timeout(600)
 GOLDEN = Path(__file__).with_name("golden_report.html")
@@ -147,14 +148,18 @@ def test_the_command_compares_two_runs(
 ) -> None:
     monkeypatch.setattr(spark_session, "open_session", lambda *_: session)
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)  # other tests need it still
-    synthesise(tmp_path / "a", SynthConfig(4000), name="before")
-    synthesise(tmp_path / "b", SynthConfig(4000, scale=1.5), name="after")
-    out = tmp_path / "out"
-    assert main(["report", "--compare", str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(out)]) == 1
+    monkeypatch.chdir(tmp_path)
+    synthesise(tmp_path / "before", SynthConfig(4000), name="before")
+    synthesise(tmp_path / "after", SynthConfig(4000, scale=1.5), name="after")
+    out = tmp_path / "report"
+    ((_, *words),) = commands_for(
+        "tests/perf/spark/test_report.py::test_the_command_compares_two_runs", "docs/report.md"
+    )
+    assert main(words) == 1
     text = capsys.readouterr().out
     assert "after against before, end to end in psirp: significantly slower" in text
     assert "REGRESSION in psirp" in text
     assert (out / "report.html").exists()
     assert not list(out.glob(".work-*"))
-    assert main(["report", str(tmp_path / "a"), str(tmp_path / "a"), "--out", str(out)]) == 2
+    assert main(["report", "before", "before", "--out", str(out)]) == 2
     assert "given twice" in capsys.readouterr().err
