@@ -1,14 +1,18 @@
 """`psph` as the documentation's tests run it: the real program, with measurements and endurance runs made small.
 
-Two rules, and nothing else differs. Options that count (`COUNTS`) get at most the number here, given or not.
-Benchmarks that have no such option get smaller sizes (`SIZES`): constants of their modules, which say how much is
-measured and never how.
+Three rules, and nothing else differs. Options that count (`COUNTS`) get at most the number here, given or not.
+Benchmarks that have no such option get smaller sizes: constants of their modules, which say how much is measured and
+never how. And of a suite of workloads, which starts gateways for each of a dozen runs, only two are run (`RUNS`).
 """
 
 import sys
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from gateway.cli.main import main
+
+if TYPE_CHECKING:
+    from perf.workloads.kinds import Kind, RunPlan
 
 COUNTS = {
     ("crash", "hub"): {"--kills": 1, "--wide": 10},
@@ -20,6 +24,7 @@ COUNTS = {
     ("bench", "zfilter"): {"--trees": 1},
     ("bench", "forwarding"): {"--rounds": 1, "--frames": 64},
 }
+RUNS = ("width-1", "hops")
 ROWS = 3000
 """Synthetic traces, where a page asks for more (`psph bench traces --rows N`)."""
 
@@ -45,6 +50,10 @@ def made_small(benchmark: str) -> None:
     from perf.bench.hub import Scale as HubScale
     from perf.bench.viewers import Scale as ViewersScale
     from perf.workloads.kinds import Scale as WorkloadScale
+    from perf.workloads.kinds import plans
+
+    def two_of_them(kind: "Kind", scale: WorkloadScale, minutes: float) -> "list[RunPlan]":
+        return [plan for plan in plans(kind, scale, minutes) if plan.variant in RUNS]
 
     hub = HubScale(60, topics=20, rounds=1, subscriptions_a_round=30, starts=1, lives=1, pings_a_life=3)
     load = WorkloadScale(0.5, 10.0, 1, (10,), (1,), (1, 2), (0.0,))
@@ -57,7 +66,7 @@ def made_small(benchmark: str) -> None:
         "hub": {"hub": {"QUICK": hub, "FULL": hub}},
         "viewers": {"viewers": {name: ViewersScale(2, 50, 1, 1) for name in ("QUICK", "FULL")}},
         "traces": {"traces": {"CALLBACKS": 10}},
-        "workload": {"workload": {"QUICK": load}},
+        "workload": {"workload": {"QUICK": load, "plans": two_of_them}},
         "psirp": {"psirp_rendezvous": {"QUICK_SIZES": (100, 200), "QUICK_ROUNDS": 1}},
     }
     for module, values in sizes.get(benchmark, {}).items():
