@@ -161,6 +161,8 @@ def faults(page: Path) -> list[str]:
     for line in prose(page).splitlines():
         if line.startswith(("    ", "\t")):
             found.append(f"an indented block; say with a fence what it is: {line.strip()}")
+        if "```" in line or line.lstrip().startswith(("~~~", "<pre", "<code")):
+            found.append(f"a block that is not fenced by ``` at the beginning of a line: {line.strip()}")
     for block in blocks(page):
         if not block.language:
             found.append(f"a block without a language: {block.body}")

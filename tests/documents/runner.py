@@ -120,7 +120,7 @@ class PageRun:
         (programs / "psph").write_text(f'#!/bin/sh\nexec {sys.executable} -m tests.documents.short "$@"\n')
         (programs / "psph").chmod(0o755)
         self.environment = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "PSPH_"))},
             "PATH": os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"], "/usr/sbin"]),
             "PYTHONPATH": str(ROOT),
             "PYTHONUNBUFFERED": "1",

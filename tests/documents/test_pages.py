@@ -92,6 +92,8 @@ def test_figures_may_differ_and_variables_stay(tmp_path: Path) -> None:
         "```text\n$ psph hub --port 8080\n```\n",
         "```console\n$ psph hub --port 8080\n```\n",
         "```toml\nmake run\n```\n",
+        "- so:\n  ```sh\n  psph hub\n  ```\n",
+        "~~~sh\npsph hub\n~~~\n",
     ],
 )
 def test_a_block_that_nobody_would_run_is_a_fault(text: str, tmp_path: Path) -> None:
