@@ -1,4 +1,9 @@
-"""Every command of the documentation is run: each page's blocks here, those that need Spark in tests/perf/spark."""
+"""Every command of the documentation is run: the blocks of each page, in their order, in a folder of its own.
+
+Pages are found, not listed: a block that is added is run from then on. What a page leaves to another test
+(`covered=`) that test takes from the page. A command in the text must be one that some block shows. What cannot be run
+inside a test (make, docker, systemctl and a few more) has a stand-in with a check of its own: see `stand_ins.py`.
+"""
 
 from pathlib import Path
 
@@ -25,7 +30,7 @@ def name(page: Path) -> str:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("page", pages_with_commands(spark=False), ids=name)
+@pytest.mark.parametrize("page", pages_with_commands(), ids=name)
 def test_the_commands_of_a_page_do_what_it_says(page: Path, tmp_path: Path) -> None:
     run = PageRun(page, tmp_path, STAND_INS)
     run.run()
@@ -94,6 +99,7 @@ def test_figures_may_differ_and_variables_stay(tmp_path: Path) -> None:
         "```toml\nmake run\n```\n",
         "- so:\n  ```sh\n  psph hub\n  ```\n",
         "~~~sh\npsph hub\n~~~\n",
+        "```sh\npsph report run\n```\n",
     ],
 )
 def test_a_block_that_nobody_would_run_is_a_fault(text: str, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The report: one page that a person reads, plots, tables, and the command that makes them."""
 
 import csv
+import json
 import os
 import re
 import struct
@@ -141,6 +142,29 @@ def test_the_prototype_is_named_beside_what_was_measured(analysis: Analysis) -> 
 def test_lines_that_do_not_cross_are_not_made_to(bloom: float, says: str) -> None:
     points = [*POINTS[:2], *(MatchingPoint("bloom", "topic", size, bloom) for size in (10, 1000))]
     assert says in statements.list_against_bloom(points)[0]
+
+
+def test_the_command_makes_a_report(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(spark_session, "open_session", lambda *_: session)
+    monkeypatch.setattr(SparkSession, "stop", lambda _: None)  # other tests need it still
+    monkeypatch.chdir(tmp_path)
+    synthesise(tmp_path / "before", SynthConfig(1000), name="before")
+    rows = [
+        {"structure": structure, "keyed_by": "topic", "topics": size, "known_p50_us": time, "unknown_p50_us": time}
+        for structure, size, time in (
+            ("list", 10, 1.0),
+            ("list", 1000, 100.0),
+            ("bloom", 10, 5.0),
+            ("bloom", 1000, 5.0),
+        )
+    ]
+    (tmp_path / "matching.json").write_text(json.dumps({"bench": "matching", "results": rows}))
+    ((_, *words),) = commands_for("tests/perf/spark/test_report.py::test_the_command_makes_a_report", "docs/report.md")
+    assert main(words) == 0
+    assert "report: report/report.html" in capsys.readouterr().out
+    assert (tmp_path / "report" / "plots" / "prototype-topics.png").exists()
 
 
 def test_the_command_compares_two_runs(
