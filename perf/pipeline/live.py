@@ -203,10 +203,11 @@ def follow(
     """Show a table that refreshes until Ctrl-C or `seconds` are over; also as `live.json`, for a dashboard."""
     state = LiveState()
     name = load_run(run).run
-    until = None if seconds is None else clock() + seconds
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as checkpoint, Live(console=Console(), auto_refresh=False) as screen:
         query = start(session, run, state, Path(checkpoint))
+        # From here on: on a busy machine starting takes longer than somebody may want to look.
+        until = None if seconds is None else clock() + seconds
         try:
             while query.isActive and (until is None or clock() < until):
                 query.awaitTermination(1)

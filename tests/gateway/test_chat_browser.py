@@ -66,6 +66,25 @@ async def pictures(page: Page, name: str) -> None:
         await page.picture(Path(folder) / f"chat-{name}-{width}-{'dark' if dark else 'light'}.png")
 
 
+async def side_by_side(*pages: Page) -> None:
+    """The picture of the README: `PSPH_TEST_PICTURES=docs/figures pytest -n 0 -k demonstration_has_pages FILE`."""
+    folder = os.environ.get(PICTURES)
+    if folder is None:
+        return
+    from PIL import Image
+
+    parts = []
+    for number, page in enumerate(pages):
+        await page.look(580, 560)
+        await page.picture(part := Path(folder) / f"chat-{number}.png")
+        parts.append(Image.open(part).convert("RGB"))
+        part.unlink()
+    both = Image.new("RGB", (sum(part.width for part in parts) + 20, parts[0].height), "white")
+    for number, part in enumerate(parts):
+        both.paste(part, (number * (part.width + 20), 0))
+    both.quantize(256, dither=Image.Dither.NONE).save(Path(folder) / "chat.png", optimize=True)
+
+
 async def test_two_people_in_two_browsers_talk_across_the_network(
     world: World, browsers: tuple[Browser, Browser]
 ) -> None:
@@ -136,5 +155,16 @@ async def test_the_demonstration_has_pages_that_work(tmp_path: Path, browsers: t
         alice, bob = [await one.page(url) for one, url in zip(browsers, addresses, strict=True)]
         await enter(alice, "alice", "bob@b.example")
         await enter(bob, "bob", "alice@a.example")
-        await say(alice, "over five nodes")
-        await shows(bob, "over five nodes")
+        said = []
+        for page, other, text in (
+            (alice, bob, "Hello Bob, is the new feed on your side already?"),
+            (bob, alice, "Yes, it came while you were typing. Your hub never asked mine."),
+            (alice, bob, "Five nodes between us, and neither page knows."),
+            (bob, alice, "Only the two ticks: it is on disk at your gateway."),
+        ):
+            said.append(text)
+            await say(page, text)
+            await shows(other, *said)
+        for page in (alice, bob):
+            await page.until("document.querySelectorAll('#messages .mine .ticks.delivered').length === 2")
+        await side_by_side(alice, bob)

@@ -16,7 +16,7 @@ from gateway.web.sections import WebSection
 from tests.gateway.web_world import PATIENCE, World, started_world
 
 TEXT = (Path(__file__).parents[2] / "docs" / "rest.md").read_text()
-EXAMPLES = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
+EXAMPLES = re.findall(r"```sh[^\n]*\n(.*?)```", TEXT, re.DOTALL)
 ANSWERS = re.findall(r"```(?:text|json)\n(.*?)```", TEXT, re.DOTALL)
 VERSION = re.compile(r"56657273696f6e::[0-9a-f]{40}")
 

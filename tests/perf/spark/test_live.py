@@ -13,6 +13,7 @@ from perf.traces.blocks import block_of_records
 from perf.traces.formats import Format, open_file
 from perf.traces.run import TRACES
 from perf.traces.schema import Step
+from tests.documents.pages import commands_for
 from tests.perf.spark.hand_made import at, run_one, write_run
 
 pytestmark = pytest.mark.timeout(600)
@@ -57,10 +58,15 @@ def test_the_command_follows_a_run_and_leaves_a_file_for_a_dashboard(
 ) -> None:
     monkeypatch.setattr(spark_session, "open_session", lambda *_: session)
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)  # other tests need it still
-    run = write_run(tmp_path / "run", "one", [run_one()], Format.PARQUET)
-    assert main(["report", "--live", str(run), "--out", str(tmp_path / "out"), "--seconds", "1"]) == 0
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "before", "one", [run_one()], Format.PARQUET)
+    ((_, *words),) = commands_for(
+        "tests/perf/spark/test_live.py::test_the_command_follows_a_run_and_leaves_a_file_for_a_dashboard",
+        "docs/report.md",
+    )
+    assert main(words) == 0
     assert "windows of 10 s" in capsys.readouterr().out
-    assert json.loads((tmp_path / "out" / "live.json").read_text())["run"] == "one"
+    assert json.loads((tmp_path / "live" / "live.json").read_text())["run"] == "one"
 
 
 @pytest.mark.parametrize("arguments", [["--live", "a", "b"], ["--compare", "a"], ["--live", "nowhere"], ["nowhere"]])

@@ -1,6 +1,7 @@
 """The report: one page that a person reads, plots, tables, and the command that makes them."""
 
 import csv
+import json
 import os
 import re
 import struct
@@ -22,6 +23,7 @@ from perf.report.build import Report, build_report
 from perf.report.tables import TABLES, rows_of
 from perf.traces.run import Machine
 from perf.traces.synth import SynthConfig, synthesise
+from tests.documents.pages import commands_for
 
 pytestmark = pytest.mark.timeout(600)
 GOLDEN = Path(__file__).with_name("golden_report.html")
@@ -142,19 +144,46 @@ def test_lines_that_do_not_cross_are_not_made_to(bloom: float, says: str) -> Non
     assert says in statements.list_against_bloom(points)[0]
 
 
+def test_the_command_makes_a_report(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(spark_session, "open_session", lambda *_: session)
+    monkeypatch.setattr(SparkSession, "stop", lambda _: None)  # other tests need it still
+    monkeypatch.chdir(tmp_path)
+    synthesise(tmp_path / "before", SynthConfig(1000), name="before")
+    rows = [
+        {"structure": structure, "keyed_by": "topic", "topics": size, "known_p50_us": time, "unknown_p50_us": time}
+        for structure, size, time in (
+            ("list", 10, 1.0),
+            ("list", 1000, 100.0),
+            ("bloom", 10, 5.0),
+            ("bloom", 1000, 5.0),
+        )
+    ]
+    (tmp_path / "matching.json").write_text(json.dumps({"bench": "matching", "results": rows}))
+    ((_, *words),) = commands_for("tests/perf/spark/test_report.py::test_the_command_makes_a_report", "docs/report.md")
+    assert main(words) == 0
+    assert "report: report/report.html" in capsys.readouterr().out
+    assert (tmp_path / "report" / "plots" / "prototype-topics.png").exists()
+
+
 def test_the_command_compares_two_runs(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(spark_session, "open_session", lambda *_: session)
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)  # other tests need it still
-    synthesise(tmp_path / "a", SynthConfig(4000), name="before")
-    synthesise(tmp_path / "b", SynthConfig(4000, scale=1.5), name="after")
-    out = tmp_path / "out"
-    assert main(["report", "--compare", str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(out)]) == 1
+    monkeypatch.chdir(tmp_path)
+    synthesise(tmp_path / "before", SynthConfig(4000), name="before")
+    synthesise(tmp_path / "after", SynthConfig(4000, scale=1.5), name="after")
+    out = tmp_path / "report"
+    ((_, *words),) = commands_for(
+        "tests/perf/spark/test_report.py::test_the_command_compares_two_runs", "docs/report.md"
+    )
+    assert main(words) == 1
     text = capsys.readouterr().out
     assert "after against before, end to end in psirp: significantly slower" in text
     assert "REGRESSION in psirp" in text
     assert (out / "report.html").exists()
     assert not list(out.glob(".work-*"))
-    assert main(["report", str(tmp_path / "a"), str(tmp_path / "a"), "--out", str(out)]) == 2
+    assert main(["report", "before", "before", "--out", str(out)]) == 2
     assert "given twice" in capsys.readouterr().err
