@@ -45,6 +45,8 @@ CALLBACK_PATH = "/upstream/"
 MAX_HUBS = 4
 """Hubs of one topic that are asked, one after the other."""
 RETRY_AFTER = "5"
+LOOK_AGAIN = 1.0
+"""After a confirmation: by then the hub has taken it in, and pushes what follows."""
 FIRST_WAIT = 1.0
 LONGEST_WAIT = 60.0
 
@@ -76,7 +78,10 @@ class Upstreams:
         self._locks: dict[str, asyncio.Lock] = {}
         self._gate = asyncio.Semaphore(config.upstream_at_once)
         self._background = Background(lambda why: self._tell(SignallingFailed("", why)))
-        hub.mount(CALLBACK_PATH, callback_app(self._wishes, self._receive, clock, self._changed, self._badly_signed))
+        app = callback_app(
+            self._wishes, self._receive, clock, self._changed, self._badly_signed, self._look_when_confirmed
+        )
+        hub.mount(CALLBACK_PATH, app)
         self.badly_signed = 0
         """Deliveries without the signature of the subscription that they claim to be for."""
         self.refused = 0
@@ -249,6 +254,23 @@ class Upstreams:
             for fed in self._store.fed_by(wish.topic):
                 self._background.run(self._revoke(fed, f"{wish.hub} {wish.reason}"))
 
+    async def _look_when_confirmed(self, wish: Wish) -> None:
+        """What the hub could not push while no lease ran, or owes to the callback of the lease before, never comes: the
+        topic itself is looked at. First on disk and then confirmed, or a kill in between would leave it undone."""
+        topics = sorted(self._fed_by(wish.topic, wish.page))
+        if not topics:
+            return
+        try:
+            await self._hub.ping(topics)
+        except (OverloadedError, StorageError) as error:
+            raise _not_now(error) from None
+        self._background.run(self._look_again(topics))
+
+    async def _look_again(self, topics: list[str]) -> None:
+        await asyncio.sleep(LOOK_AGAIN)
+        for topic in topics:
+            await self._first_look(topic)
+
     async def _revoke(self, fed: Upstream, reason: str) -> None:
         async with self._turn(fed.topic):
             await self._keep(_denied(fed.topic, reason))
@@ -257,21 +279,23 @@ class Upstreams:
         self._decided(fed.topic, Verdict(False, reason))
 
     async def _receive(self, delivery: Delivery) -> None:
-        topics = {fed.topic for fed in self._store.fed_by(delivery.topic)}
-        if delivery.page and self._wanted(delivery.page):
-            topics.add(delivery.page)
-        for topic in sorted(topics):
+        for topic in sorted(self._fed_by(delivery.topic, delivery.page)):
             try:
                 await self._hub.offer(topic, topic, Content(delivery.content_type, delivery.body))
             except RequestError as error:  # it would be no better the next time
                 self.refused += 1
                 self._tell(UpstreamDropped(topic, "", str(error)))
             except (OverloadedError, StorageError) as error:
-                raise web.HTTPServiceUnavailable(
-                    text=f"not now: {error}\n", headers={"Retry-After": RETRY_AFTER}
-                ) from None
+                raise _not_now(error) from None
             else:
                 self._tell(UpstreamDelivered(topic, len(delivery.body)))
+
+    def _fed_by(self, upstream: str, page: str) -> set[str]:
+        """Our topics that a hub's topic is for; also one that is still being decided."""
+        topics = {fed.topic for fed in self._store.fed_by(upstream)}
+        if page and self._wanted(page):
+            topics.add(page)
+        return topics
 
     def _badly_signed(self, wish: Wish) -> None:
         self.badly_signed += 1
@@ -292,3 +316,7 @@ class Upstreams:
 
 def _denied(topic: str, reason: str) -> Upstream:
     return Upstream(topic, Kind.NONE, topic, False, reason)
+
+
+def _not_now(error: Exception) -> web.HTTPServiceUnavailable:
+    return web.HTTPServiceUnavailable(text=f"not now: {error}\n", headers={"Retry-After": RETRY_AFTER})

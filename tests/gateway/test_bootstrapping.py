@@ -232,6 +232,32 @@ async def test_the_upstream_lease_is_renewed_before_it_ends(world: World) -> Non
         assert bodies(reader).count(feed("renewed")) == 1
 
 
+async def test_what_the_hub_owed_to_the_callback_of_the_last_lease_is_not_missed(world: World) -> None:
+    """It could not push while B was not to be reached, B renewed under another callback, and the old one is gone."""
+    async with DistantDomain() as distant, Reader() as reader, world.manager(), world.gateway("n3", "a") as a:
+        distant.rules.lease = 300
+        await subscribed(reader, a, distant.topic)
+        await until(lambda: bodies(reader) == [feed("first")])
+        distant.body = feed("never pushed")
+        world.skew += 250.0
+        await until(lambda: len(distant.subscribed) == 2)
+        await until(lambda: bodies(reader) == [feed("first"), feed("never pushed")])
+
+
+async def test_what_was_published_while_no_lease_ran_is_not_missed(world: World) -> None:
+    async with DistantDomain() as distant, Reader() as reader, world.gateway("n3", "a") as a:
+        distant.rules.lease = 300
+        async with world.manager():
+            await subscribed(reader, a, distant.topic)
+            await until(lambda: bodies(reader) == [feed("first")])
+        world.skew += 400.0
+        distant.subscribed.clear()
+        distant.body = feed("pushed to nobody")
+        async with world.manager():
+            await until(lambda: distant.subscribed)
+            await until(lambda: bodies(reader) == [feed("first"), feed("pushed to nobody")])
+
+
 # What is refused.
 
 
