@@ -13,7 +13,7 @@ import asyncio
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Self
@@ -241,13 +241,12 @@ class GatewayWorld:
     def killed(self) -> None:
         self.duplicates_since_kill = 0
 
-    def behind(self, promised: Sequence[int] | None = None) -> list[Callback]:
+    def behind(self) -> list[Callback]:
         """Who has not got what was promised."""
-        promised = self.promised if promised is None else promised
         return [
             callback
             for callback in self.callbacks.values()
-            if callback.wanted and max(callback.newest, callback.since) < promised[callback.topic]
+            if callback.wanted and max(callback.newest, callback.since) < self.promised[callback.topic]
         ]
 
     def check_taken(self, taken: Mapping[str, set[str]]) -> None:
