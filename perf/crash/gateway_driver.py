@@ -104,7 +104,11 @@ class GatewayCrashTest:
                 if number % CHECK_EVERY == 0 and not await self._caught_up(world):
                     break
             enough.set()
-            await asyncio.gather(*visitors)
+            _, away = await asyncio.wait(visitors, timeout=QUIET_PATIENCE)
+            if away:
+                world.problem("lost", f"{len(away)} subscribers cannot come back")
+            for visitor in set(visitors) - away:
+                visitor.result()
         finally:
             for task in (*publishers, *visitors):
                 task.cancel()
