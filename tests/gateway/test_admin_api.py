@@ -12,7 +12,7 @@ from gateway.admin.access import Role
 from gateway.admin.config import AdminConfig
 from gateway.config import ConfigError, check
 from tests.gateway.admin_world import AdminWorld, admin_world
-from tests.gateway.test_crossing import until
+from tests.waiting import until
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,16 +24,11 @@ from push_hub.protocol.leases import LeasePolicy
 from push_hub.verifier import VerifierConfig
 from storage import Database
 from tests.gateway.distant import ATOM, HOST, DistantDomain, Reader, feed
+from tests.waiting import until
 
 ZONE = "feedspsirp.com"
 QUICK = BootstrappingConfig(tick=0.02, answer_timeout=8.0, upstream_confirm=2.0)
 SHORT_LEASES = VerifierConfig(leases=LeasePolicy(1, 3600, 3600), sweep_every=0.02)
-
-
-async def until(true: Callable[[], object], seconds: float = 20.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not true():  # noqa: ASYNC110 - several parties' own states are waited for
-            await asyncio.sleep(0.005)
 
 
 class World:

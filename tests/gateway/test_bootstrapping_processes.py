@@ -18,6 +18,7 @@ from psirp_stack.emulation.namespaces import NamespaceError, NamespaceNetwork
 from psirp_stack.emulation.network import socket_of
 from psirp_stack.emulation.plan import plan
 from tests.gateway.distant import HOST, feed
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 ZONE = "feedspsirp.com"
@@ -260,9 +261,7 @@ async def test_over_raw_ethernet_between_namespaces(tmp_path: Path) -> None:
             }
             for name, node, zones in (("b", "n0", [ZONE]), ("a", "n2", [])):
                 attach = socket_of(tmp_path / "net", node)
-                async with asyncio.timeout(PATIENCE):
-                    while not attach.exists():  # noqa: ASYNC110 - another process makes it
-                        await asyncio.sleep(0.05)
+                await until(attach.exists, PATIENCE, f"the node {node} to make {attach}")
                 file = gateway_file(tmp_path, name, 8080, zones, f'[network]\nattach = "{attach}"\n')
                 await running.gateway(name, file, "http://127.0.0.1:8080/", inside[name])
             program = (sys.executable, "-m", "tests.gateway.distant")

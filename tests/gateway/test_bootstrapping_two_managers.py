@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from gateway.gateway import Gateway
 from tests.gateway.distant import DistantDomain, Reader, feed
-from tests.gateway.test_bootstrapping import QUICK, ZONE, World, bodies, subscribed, until, world
+from tests.gateway.test_bootstrapping import QUICK, ZONE, World, bodies, subscribed, world
+from tests.waiting import until
 
 __all__ = ["world"]
 MANAGING = replace(QUICK, zones=(ZONE,))

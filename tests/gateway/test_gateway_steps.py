@@ -13,7 +13,8 @@ from psirp_stack.emulation.network import socket_of
 from psirp_stack.node.api import Client
 from psirp_stack.node.attachment import Publication
 from psirp_stack.node.wishes import Wishes
-from tests.gateway.test_crossing import Publisher, Subscriber, World, feed, until, world
+from tests.gateway.test_crossing import Publisher, Subscriber, World, feed, world
+from tests.waiting import until
 
 __all__ = ["world"]
 ROOT = Path(__file__).parents[2]

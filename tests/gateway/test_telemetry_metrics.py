@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.telemetry.metrics import names
 from tests.gateway.admin_world import AdminWorld, admin_world
-from tests.gateway.test_crossing import until
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "metrics.md"
