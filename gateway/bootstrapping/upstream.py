@@ -47,6 +47,8 @@ MAX_HUBS = 4
 RETRY_AFTER = "5"
 LOOK_AGAIN = 1.0
 """After a confirmation: by then the hub has taken it in, and pushes what follows."""
+LOOK_INSTEAD = 3.0
+"""Seconds after a confirmation in which a push may be older than what a look found."""
 FIRST_WAIT = 1.0
 LONGEST_WAIT = 60.0
 
@@ -76,6 +78,8 @@ class Upstreams:
         self._subscriber: Subscriber | None = None
         self._news: dict[tuple[str, str], asyncio.Event] = {}
         self._locks: dict[str, asyncio.Lock] = {}
+        self._looked_at: dict[str, float] = {}
+        """When topics were looked at because a hub confirmed, for a moment."""
         self._gate = asyncio.Semaphore(config.upstream_at_once)
         self._background = Background(lambda why: self._tell(SignallingFailed("", why)))
         app = callback_app(
@@ -267,9 +271,16 @@ class Upstreams:
         self._background.run(self._look_again(topics))
 
     async def _look_again(self, topics: list[str]) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        self._looked_at.update(dict.fromkeys(topics, began))
         await asyncio.sleep(LOOK_AGAIN)
         for topic in topics:
             await self._first_look(topic)
+        await asyncio.sleep(max(0.0, began + LOOK_INSTEAD - loop.time()))
+        for topic in topics:
+            if self._looked_at.get(topic) == began:
+                del self._looked_at[topic]
 
     async def _revoke(self, fed: Upstream, reason: str) -> None:
         async with self._turn(fed.topic):
@@ -281,7 +292,11 @@ class Upstreams:
     async def _receive(self, delivery: Delivery) -> None:
         for topic in sorted(self._fed_by(delivery.topic, delivery.page)):
             try:
-                await self._hub.offer(topic, topic, Content(delivery.content_type, delivery.body))
+                if topic in self._looked_at:
+                    # It may have been on its way while a look found something newer: the topic itself knows.
+                    await self._hub.ping([topic])
+                else:
+                    await self._hub.offer(topic, topic, Content(delivery.content_type, delivery.body))
             except RequestError as error:  # it would be no better the next time
                 self.refused += 1
                 self._tell(UpstreamDropped(topic, "", str(error)))

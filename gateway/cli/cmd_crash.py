@@ -91,6 +91,7 @@ def show_gateway(report: GatewayReport) -> None:
         ("deliveries in the other domain", counts.crossed),
         ("pings acknowledged by the stock hub", counts.upstream_acknowledged),
         ("deliveries by bootstrapping", counts.bootstrapped),
+        ("states of these that a newer one replaced", counts.passed_over),
         ("subscribers that came, and went", f"{counts.came:,}, {counts.went:,}"),
         ("denied while somebody was away, asked again", counts.denied),
         *((f"stock hub: {what}", number) for what, number in report.stock_hub.items()),

@@ -132,11 +132,13 @@ class DistantDomain(_Server):
             return answer.status
 
     async def push(self, body: bytes, secret: str | None = None, topic: str | None = None) -> list[int]:
-        """Content distribution; with `secret`, signed by somebody who does not know the right one.
+        """Content distribution; with `secret`, signed by somebody who does not know the right one, and who cannot change
+        the page either.
 
         What each callback answered, 0 where nobody was.
         """
-        self.body = body
+        if secret is None:
+            self.body = body
         topic = topic or self.topic
         statuses = []
         for (name, callback), one in list(self.subscribed.items()):

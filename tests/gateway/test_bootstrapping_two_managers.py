@@ -74,7 +74,7 @@ async def test_a_manager_that_missed_versions_does_not_bring_back_what_is_older(
             for number in range(3):
                 sent.append(feed(f"only at one {number}"))
                 assert sorted(await distant.push(sent[-1])) == [0, 202]
-            await until(lambda: bodies(reader) == sent)
+                await until(lambda: bodies(reader) == sent)
         async with world.gateway("n1", "b2", MANAGING):
             sent.append(feed("only at the other"))
             assert sorted(await distant.push(sent[-1])) == [0, 202]

@@ -114,6 +114,20 @@ def test_a_renewal_that_fails_is_tried_again_while_the_lease_runs(lease: int, fa
     assert wish.renew_at < wish.lease_until
 
 
+def test_a_hub_that_comes_back_after_the_lease_is_asked_soon_and_one_that_does_not_ever_less_often() -> None:
+    wish = verified(new_wish("http://t/", "https://h/", 0.0), "subscribe", "http://t/", "12", 0.0)
+    assert wish is not None
+    waits = []
+    while wish.renew_at < 2 * 86_400:
+        now = wish.renew_at
+        wish = asked(wish, now, "failed")
+        waits.append(wish.renew_at - now)
+    after = [wait for wait in waits if wait > 1.0]
+    assert after == sorted(after)
+    assert sum(wait < 10 for wait in waits) > 10
+    assert after[-1] >= 6 * 3600.0
+
+
 async def test_what_is_to_be_done_before_a_confirmation_is_done_before_it_is_written_and_answered(
     client: Client,
 ) -> None:
