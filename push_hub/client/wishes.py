@@ -55,7 +55,7 @@ MAX_LEASE = 366 * 86_400
 ASK_AGAIN_BASE = 60.0
 ASK_AGAIN_CAP = 6 * 3600.0
 ASK_AGAIN_OF_LEASE = 0.25
-"""Of the time until a lease ends, or since it ended, before a renewal that failed is tried again: it may be a short one."""
+"""Of the time until a lease ends, or since it ended, before a renewal that failed is tried again: some are short."""
 ASK_AGAIN_LEAST = 1.0
 TOKEN_BYTES = 24
 SECRET_BYTES = 32

@@ -132,8 +132,7 @@ class DistantDomain(_Server):
             return answer.status
 
     async def push(self, body: bytes, secret: str | None = None, topic: str | None = None) -> list[int]:
-        """Content distribution; with `secret`, signed by somebody who does not know the right one, and who cannot change
-        the page either.
+        """Content distribution; with `secret`, signed by somebody who knows neither it nor how to change the page.
 
         What each callback answered, 0 where nobody was.
         """
