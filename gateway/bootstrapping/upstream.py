@@ -6,6 +6,7 @@ network like everything that is published here. A topic whose hub is ours needs 
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from functools import partial
@@ -48,7 +49,9 @@ RETRY_AFTER = "5"
 LOOK_AGAIN = 1.0
 """After a confirmation: by then the hub has taken it in, and pushes what follows."""
 LOOK_INSTEAD = 3.0
-"""Seconds after a confirmation in which a push may be older than what a look found."""
+"""Seconds after a confirmation, or a start, in which a push may be older than what a look found."""
+PAUSE = 1.0
+"""Nothing pushed for so long: then no look is under way either, and the next push is the newest there is."""
 FIRST_WAIT = 1.0
 LONGEST_WAIT = 60.0
 
@@ -78,8 +81,10 @@ class Upstreams:
         self._subscriber: Subscriber | None = None
         self._news: dict[tuple[str, str], asyncio.Event] = {}
         self._locks: dict[str, asyncio.Lock] = {}
-        self._looked_at: dict[str, float] = {}
-        """When topics were looked at because a hub confirmed, for a moment."""
+        self._look_until: dict[str, float] = {}
+        """Until when topics are looked at rather than taken as they are pushed, by the loop's time."""
+        self._settled_at = math.inf
+        """The same for all topics: looks from before a restart may still be under way."""
         self._gate = asyncio.Semaphore(config.upstream_at_once)
         self._background = Background(lambda why: self._tell(SignallingFailed("", why)))
         app = callback_app(
@@ -104,6 +109,7 @@ class Upstreams:
             self._clock,
         )
         await self._subscriber.start()
+        self._settled_at = asyncio.get_running_loop().time() + LOOK_INSTEAD
         if self._config.poll:
             self._background.run(self._poll())
 
@@ -232,6 +238,7 @@ class Upstreams:
                         await self._subscriber.subscribe_at(wish.hub, wish.topic, heirs[0].topic)
                     else:
                         await self._subscriber.unsubscribe(wish)
+            self._look_until.pop(topic, None)
             # Last: whoever is killed before this finds the topic again at the next start, and ends it then.
             work = partial(BootstrappingStore.drop_upstream, topic)
             await asyncio.wrap_future(self._store.database.write(work))
@@ -264,6 +271,7 @@ class Upstreams:
         topics = sorted(self._fed_by(wish.topic, wish.page))
         if not topics:
             return
+        self._look_until.update(dict.fromkeys(topics, asyncio.get_running_loop().time() + LOOK_INSTEAD))
         try:
             await self._hub.ping(topics)
         except (OverloadedError, StorageError) as error:
@@ -271,16 +279,19 @@ class Upstreams:
         self._background.run(self._look_again(topics))
 
     async def _look_again(self, topics: list[str]) -> None:
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        self._looked_at.update(dict.fromkeys(topics, began))
         await asyncio.sleep(LOOK_AGAIN)
         for topic in topics:
             await self._first_look(topic)
-        await asyncio.sleep(max(0.0, began + LOOK_INSTEAD - loop.time()))
-        for topic in topics:
-            if self._looked_at.get(topic) == began:
-                del self._looked_at[topic]
+
+    def _looks_instead(self, topic: str) -> bool:
+        """Whether a push may be older than what a look found or is about to find. Each such push means another look."""
+        now = asyncio.get_running_loop().time()
+        until = max(self._look_until.get(topic, 0.0), self._settled_at)
+        if now >= until:
+            self._look_until.pop(topic, None)
+            return False
+        self._look_until[topic] = max(self._look_until.get(topic, 0.0), now + PAUSE)
+        return True
 
     async def _revoke(self, fed: Upstream, reason: str) -> None:
         async with self._turn(fed.topic):
@@ -292,7 +303,7 @@ class Upstreams:
     async def _receive(self, delivery: Delivery) -> None:
         for topic in sorted(self._fed_by(delivery.topic, delivery.page)):
             try:
-                if topic in self._looked_at:
+                if self._looks_instead(topic):
                     # It may have been on its way while a look found something newer: the topic itself knows.
                     await self._hub.ping([topic])
                 else:
