@@ -6,6 +6,7 @@ network like everything that is published here. A topic whose hub is ours needs 
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from functools import partial
@@ -45,6 +46,12 @@ CALLBACK_PATH = "/upstream/"
 MAX_HUBS = 4
 """Hubs of one topic that are asked, one after the other."""
 RETRY_AFTER = "5"
+LOOK_AGAIN = 1.0
+"""After a confirmation: by then the hub has taken it in, and pushes what follows."""
+LOOK_INSTEAD = 3.0
+"""Seconds after a confirmation, or a start, in which a push may be older than what a look found."""
+PAUSE = 1.0
+"""Nothing pushed for so long: then no look is under way either, and the next push is the newest there is."""
 FIRST_WAIT = 1.0
 LONGEST_WAIT = 60.0
 
@@ -74,9 +81,16 @@ class Upstreams:
         self._subscriber: Subscriber | None = None
         self._news: dict[tuple[str, str], asyncio.Event] = {}
         self._locks: dict[str, asyncio.Lock] = {}
+        self._look_until: dict[str, float] = {}
+        """Until when topics are looked at rather than taken as they are pushed, by the loop's time."""
+        self._settled_at = math.inf
+        """The same for all topics: looks from before a restart may still be under way."""
         self._gate = asyncio.Semaphore(config.upstream_at_once)
         self._background = Background(lambda why: self._tell(SignallingFailed("", why)))
-        hub.mount(CALLBACK_PATH, callback_app(self._wishes, self._receive, clock, self._changed, self._badly_signed))
+        app = callback_app(
+            self._wishes, self._receive, clock, self._changed, self._badly_signed, self._look_when_confirmed
+        )
+        hub.mount(CALLBACK_PATH, app)
         self.badly_signed = 0
         """Deliveries without the signature of the subscription that they claim to be for."""
         self.refused = 0
@@ -95,6 +109,7 @@ class Upstreams:
             self._clock,
         )
         await self._subscriber.start()
+        self._settled_at = asyncio.get_running_loop().time() + LOOK_INSTEAD
         if self._config.poll:
             self._background.run(self._poll())
 
@@ -223,6 +238,7 @@ class Upstreams:
                         await self._subscriber.subscribe_at(wish.hub, wish.topic, heirs[0].topic)
                     else:
                         await self._subscriber.unsubscribe(wish)
+            self._look_until.pop(topic, None)
             # Last: whoever is killed before this finds the topic again at the next start, and ends it then.
             work = partial(BootstrappingStore.drop_upstream, topic)
             await asyncio.wrap_future(self._store.database.write(work))
@@ -249,6 +265,34 @@ class Upstreams:
             for fed in self._store.fed_by(wish.topic):
                 self._background.run(self._revoke(fed, f"{wish.hub} {wish.reason}"))
 
+    async def _look_when_confirmed(self, wish: Wish) -> None:
+        """What the hub could not push while no lease ran, or owes to the callback of the lease before, never comes: the
+        topic itself is looked at. First on disk and then confirmed, or a kill in between would leave it undone."""
+        topics = sorted(self._fed_by(wish.topic, wish.page))
+        if not topics:
+            return
+        self._look_until.update(dict.fromkeys(topics, asyncio.get_running_loop().time() + LOOK_INSTEAD))
+        try:
+            await self._hub.ping(topics)
+        except (OverloadedError, StorageError) as error:
+            raise _not_now(error) from None
+        self._background.run(self._look_again(topics))
+
+    async def _look_again(self, topics: list[str]) -> None:
+        await asyncio.sleep(LOOK_AGAIN)
+        for topic in topics:
+            await self._first_look(topic)
+
+    def _looks_instead(self, topic: str) -> bool:
+        """Whether a push may be older than what a look found or is about to find. Each such push means another look."""
+        now = asyncio.get_running_loop().time()
+        until = max(self._look_until.get(topic, 0.0), self._settled_at)
+        if now >= until:
+            self._look_until.pop(topic, None)
+            return False
+        self._look_until[topic] = max(self._look_until.get(topic, 0.0), now + PAUSE)
+        return True
+
     async def _revoke(self, fed: Upstream, reason: str) -> None:
         async with self._turn(fed.topic):
             await self._keep(_denied(fed.topic, reason))
@@ -257,21 +301,27 @@ class Upstreams:
         self._decided(fed.topic, Verdict(False, reason))
 
     async def _receive(self, delivery: Delivery) -> None:
-        topics = {fed.topic for fed in self._store.fed_by(delivery.topic)}
-        if delivery.page and self._wanted(delivery.page):
-            topics.add(delivery.page)
-        for topic in sorted(topics):
+        for topic in sorted(self._fed_by(delivery.topic, delivery.page)):
             try:
-                await self._hub.offer(topic, topic, Content(delivery.content_type, delivery.body))
+                if self._looks_instead(topic):
+                    # It may have been on its way while a look found something newer: the topic itself knows.
+                    await self._hub.ping([topic])
+                else:
+                    await self._hub.offer(topic, topic, Content(delivery.content_type, delivery.body))
             except RequestError as error:  # it would be no better the next time
                 self.refused += 1
                 self._tell(UpstreamDropped(topic, "", str(error)))
             except (OverloadedError, StorageError) as error:
-                raise web.HTTPServiceUnavailable(
-                    text=f"not now: {error}\n", headers={"Retry-After": RETRY_AFTER}
-                ) from None
+                raise _not_now(error) from None
             else:
                 self._tell(UpstreamDelivered(topic, len(delivery.body)))
+
+    def _fed_by(self, upstream: str, page: str) -> set[str]:
+        """Our topics that a hub's topic is for; also one that is still being decided."""
+        topics = {fed.topic for fed in self._store.fed_by(upstream)}
+        if page and self._wanted(page):
+            topics.add(page)
+        return topics
 
     def _badly_signed(self, wish: Wish) -> None:
         self.badly_signed += 1
@@ -292,3 +342,7 @@ class Upstreams:
 
 def _denied(topic: str, reason: str) -> Upstream:
     return Upstream(topic, Kind.NONE, topic, False, reason)
+
+
+def _not_now(error: Exception) -> web.HTTPServiceUnavailable:
+    return web.HTTPServiceUnavailable(text=f"not now: {error}\n", headers={"Retry-After": RETRY_AFTER})

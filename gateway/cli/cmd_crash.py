@@ -27,7 +27,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "kill the store is checked; after a quiet time at the end nothing that was acknowledged may be missing.\n"
         "Ends with 1 and says what was lost when something was.\n\n"
         "`gateway`: two gateways, a rendezvous and two forwarders, each a process, joined by UDP links on loopback.\n"
-        "Publishers and subscribers are in both domains; a process chosen by chance is killed and started again."
+        "Publishers and subscribers are in both domains; a process chosen by chance is killed and started again. Some\n"
+        "topics have a hub of their own, a process too that knows nothing of gateways: the subscribers of the other\n"
+        "domain get them only by bootstrapping through it."
     )
     parser.epilog = """\
 examples:
@@ -87,6 +89,12 @@ def show_gateway(report: GatewayReport) -> None:
         ("pings refused", counts.refused),
         ("deliveries", counts.delivered),
         ("deliveries in the other domain", counts.crossed),
+        ("pings acknowledged by the stock hub", counts.upstream_acknowledged),
+        ("deliveries by bootstrapping", counts.bootstrapped),
+        ("states of these that a newer one replaced", counts.passed_over),
+        ("subscribers that came, and went", f"{counts.came:,}, {counts.went:,}"),
+        ("denied while somebody was away, asked again", counts.denied),
+        *((f"stock hub: {what}", number) for what, number in report.stock_hub.items()),
         ("duplicates", counts.duplicates),
         (f"most duplicates after one kill (bound {report.chunk})", report.most_duplicates_after_a_kill),
         ("all arrived after", f"{report.settled_after:.1f} s"),

@@ -3,8 +3,9 @@
     publisher -ping-> gateway n0 ==n0==n1==...==n8== gateway n1, n3 or n8 -POST-> subscriber        and a hub alone
 
 Hub and gateways are processes with their defaults, as an operator runs them. The network's nodes are in this process on
-in-process links, and so are publisher and callbacks: one clock sees both ends. One publication is under way at a time,
-and the ways take turns, so that what else the machine does falls on all of them alike.
+in-process links, and so are publisher and callbacks: one clock sees both ends. Rendezvous and topology manager are at
+a node where no gateway is, as in `docker-compose.yml`. One publication is under way at a time, and the ways take turns,
+so that what else the machine does falls on all of them alike.
 """
 
 import argparse
@@ -33,6 +34,7 @@ from psirp_stack.node.attachment import Publication
 ALONE = "hub alone"
 HOPS = (1, 3, 8)
 JUDGED = 3
+ROLES_AT = "n5"
 BAR = 1.5
 SIZES = (287, 600, 1000, 1442)
 LARGE = 100_000
@@ -145,7 +147,8 @@ class Bench:
         self._sockets.mkdir()
         nodes = max(HOPS) + 1
         network = await EmulatedNetwork.start(
-            plan({"generate": {"kind": "line", "nodes": nodes}}, folder), self._sockets
+            plan({"generate": {"kind": "line", "nodes": nodes}, "roles": {"rendezvous": ROLES_AT}}, folder),
+            self._sockets,
         )
         self._stack.push_async_callback(network.close)
         async with asyncio.timeout(PATIENCE):

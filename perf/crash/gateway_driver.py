@@ -13,6 +13,7 @@ from perf.bench.family import Ticker
 from perf.crash.gateway_process import Part, Parts, ProcessFailedError
 from perf.crash.gateway_world import Callback, GatewayCounts, GatewaySize, GatewayWorld
 from perf.crash.loopback import Client
+from perf.crash.stock_hub import read_counts, read_taken
 from push_hub.delivery import QueueLimits
 
 PAUSE = 0.25
@@ -27,6 +28,9 @@ QUIET_PATIENCE = 90.0
 CHECK_EVERY = 5
 """Kills. What does not arrive must not be helped by the next one: a process that starts asks for everything."""
 SUBSCRIBE_PATIENCE = 60.0
+LONGEST_STAY = 4.0
+LONGEST_ABSENCE = 2.0
+"""Of a subscriber who comes and goes."""
 STEP = 0.2
 
 
@@ -42,6 +46,8 @@ class GatewayReport:
     most_duplicates_after_a_kill: int
     settled_after: float
     """Seconds from the end of the publishing until everybody had everything."""
+    stock_hub: dict[str, int]
+    """What the hub of the topics that are to be had by bootstrapping counted itself."""
     lost: int
     problems: dict[str, int]
     examples: list[str]
@@ -60,18 +66,22 @@ class GatewayCrashTest:
         self._rng = random.Random(seed)  # noqa: S311 - a test that can be repeated
         self._killed: Counter[str] = Counter()
         self._settled_after = 0.0
+        self._stock_hub: dict[str, int] = {}
+        self._publish = asyncio.Event()
+        self._publish.set()
 
     async def run(self) -> GatewayReport:
         started = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="psph-crash-") as folder:
             parts = Parts(Path(folder))
-            async with GatewayWorld(self._size, parts.hubs) as world:
+            async with GatewayWorld(self._size, parts.hubs, parts.stock_hub) as world:
                 try:
                     await self._all(parts, world)
                 except ProcessFailedError as error:
                     world.problem("process failed", str(error))
                 finally:
                     await parts.end()
+                self._stock_hub = read_counts(parts.stock_data)
                 for part in parts.all.values():
                     for complaint in part.complaints:
                         world.problem(f"{part.name} complained", complaint)
@@ -80,46 +90,67 @@ class GatewayCrashTest:
     async def _all(self, parts: Parts, world: GatewayWorld) -> None:
         await parts.start()
         await self._subscribed(world)
-        publishers = [
-            asyncio.create_task(self._publishing(world, topic, parts.hubs[home]))
-            for topic, home in enumerate(world.home)
+        publishers = [asyncio.create_task(self._publishing(world, topic)) for topic in range(len(world.home))]
+        enough = asyncio.Event()
+        visitors = [
+            asyncio.create_task(self._coming_and_going(world, callback, enough))
+            for callback in world.callbacks.values()
+            if callback.coming
         ]
         try:
             for number in range(1, self._kills + 1):
                 await self._kill_one(parts, world)
-                self._tick(f"{world.counts.crossed} crossed")
+                self._tick(f"{world.counts.crossed} crossed, {world.counts.bootstrapped} bootstrapped")
                 if number % CHECK_EVERY == 0 and not await self._caught_up(world):
                     break
+            enough.set()
+            _, away = await asyncio.wait(visitors, timeout=QUIET_PATIENCE)
+            if away:
+                world.problem("lost", f"{len(away)} subscribers cannot come back")
+            for visitor in set(visitors) - away:
+                visitor.result()
         finally:
-            for publisher in publishers:
-                publisher.cancel()
-            await asyncio.gather(*publishers, return_exceptions=True)
-        await self._last_words(parts, world)
+            for task in (*publishers, *visitors):
+                task.cancel()
+            await asyncio.gather(*publishers, *visitors, return_exceptions=True)
+        await self._last_words(world)
         await self._quiet(world)
         await parts.stop()
+        world.count_passed_over(read_taken(parts.stock_data))
 
     async def _subscribed(self, world: GatewayWorld) -> None:
         """Everybody subscribes, and gets a first document: what follows begins from a state that works."""
-        for callback in world.callbacks.values():
-            await world.subscribe(callback)
-        clients = {domain: Client(url) for domain, url in world.hubs.items()}
-        try:
-            deadline = time.monotonic() + SUBSCRIBE_PATIENCE
-            for topic, home in enumerate(world.home):
-                await world.publish(clients[home], topic)
-            while world.behind():
-                if time.monotonic() > deadline:
-                    raise ProcessFailedError(_say_behind(world, "before the first kill"))
-                await asyncio.sleep(STEP)
-        finally:
-            for client in clients.values():
+        deadline = time.monotonic() + SUBSCRIBE_PATIENCE
+        await asyncio.gather(*(world.subscribe(callback) for callback in world.callbacks.values() if callback.wanted))
+        for topic in range(len(world.home)):
+            client = Client(world.publish_at(topic))
+            try:
+                await world.publish(client, topic)
+            finally:
                 client.close()
+        while world.behind():
+            if time.monotonic() > deadline:
+                raise ProcessFailedError(_say_behind(world, "before the first kill"))
+            await asyncio.sleep(STEP)
 
-    async def _publishing(self, world: GatewayWorld, topic: int, hub: str) -> None:
+    async def _coming_and_going(self, world: GatewayWorld, callback: Callback, enough: asyncio.Event) -> None:
+        """In the end it is there."""
+        rng = random.Random(f"{self._seed} {callback.path}")  # noqa: S311 - a test that can be repeated
+        while True:
+            await world.come(callback)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(rng.random() * LONGEST_STAY):
+                    await enough.wait()
+                return
+            await world.go(callback)
+            await asyncio.sleep(rng.random() * LONGEST_ABSENCE)
+
+    async def _publishing(self, world: GatewayWorld, topic: int) -> None:
         rng = random.Random(f"{self._seed} {topic}")  # noqa: S311 - a test that can be repeated
-        client = Client(hub)
+        client = Client(world.publish_at(topic))
         try:
             while True:
+                await self._publish.wait()
                 with suppress(ConnectionError):
                     await world.publish(client, topic)
                 await asyncio.sleep(rng.random() * 2 * PAUSE)
@@ -144,19 +175,23 @@ class GatewayCrashTest:
         self._killed[part.name if counted else f"{part.name} while starting"] += 1
 
     async def _caught_up(self, world: GatewayWorld) -> bool:
-        """Whether everybody gets what is promised by now, while publishing goes on and nothing is killed."""
-        promised = list(world.promised)
+        """Whether everybody gets what is promised, while nothing is killed, and nothing published that would hide what
+        is missing."""
+        self._publish.clear()
         deadline = time.monotonic() + QUIET_PATIENCE
-        while world.behind(promised):
+        while behind := world.behind():
             if time.monotonic() > deadline:
-                return False  # what is missing is counted at the end
+                for callback in behind:
+                    world.problem("lost", _say(world, callback))
+                return False
             await asyncio.sleep(STEP)
+        self._publish.set()
         return True
 
-    async def _last_words(self, parts: Parts, world: GatewayWorld) -> None:
+    async def _last_words(self, world: GatewayWorld) -> None:
         """One more publication of each topic: it arrives everywhere only if every subscription still stands."""
         for topic, home in enumerate(world.home):
-            client = Client(parts.hubs[home])
+            client = Client(world.publish_at(topic))
             deadline = time.monotonic() + LAST_WORD_PATIENCE
             try:
                 while True:
@@ -174,8 +209,9 @@ class GatewayCrashTest:
         while world.behind() and time.monotonic() < started + QUIET_PATIENCE:  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(STEP)
         self._settled_after = time.monotonic() - started
-        for callback in world.behind():
-            world.problem("lost", _say(world, callback))
+        if not world.problems["lost"]:  # or they are counted already
+            for callback in world.behind():
+                world.problem("lost", _say(world, callback))
         if world.most_duplicates > QueueLimits().chunk:
             world.problem("too many duplicates", f"{world.most_duplicates} after one kill")
 
@@ -190,6 +226,7 @@ class GatewayCrashTest:
             QueueLimits().chunk,
             world.most_duplicates,
             self._settled_after,
+            self._stock_hub,
             world.problems["lost"],
             {kind: number for kind, number in world.problems.items() if number},
             world.examples,

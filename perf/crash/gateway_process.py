@@ -4,6 +4,9 @@ gate-a ---- f1 ---- gate-b        every link is a pair of UDP ports on loopback;
     |  \\    |   /    |            there still is a way
     |     core      |             core is rendezvous and topology manager
     +------ f2 -----+
+
+Each gateway manages a zone whose topics have their hub elsewhere: `stock`, which knows nothing of gateways. Subscribers
+of the other domain get these topics only by bootstrapping.
 """
 
 import asyncio
@@ -30,6 +33,18 @@ GATEWAYS = ("gate-a", "gate-b")
 NODES = ("core", "f1", "f2")
 HELLO = 0.2
 LEASE = 3.0
+STOCK = "stock"
+ZONES = {"gate-a": "bookspsirp.org", "gate-b": "feedspsirp.com"}
+"""What each gateway manages."""
+REQUEST_LEASE = 12
+"""Seconds that a gateway asks another zone's manager for: renewed often, and over when it is away for long."""
+UPSTREAM_LEASE = 12
+"""Seconds that the stock hub grants."""
+
+
+def host_in(zone: str) -> str:
+    """Where the zone's topics are. The gateways are told in their configuration that it is this machine."""
+    return f"news.{zone}"
 
 
 class ProcessFailedError(Exception):
@@ -39,8 +54,9 @@ class ProcessFailedError(Exception):
 class Part:
     """One process that can be killed and started again on the same data."""
 
-    def __init__(self, name: str, command: list[str]) -> None:
+    def __init__(self, name: str, command: list[str], module: str = "gateway.cli.main") -> None:
         self.name = name
+        self._module = module
         self.complaints: list[str] = []
         """What it wrote to stderr, in any of its lives."""
         self._command = command
@@ -50,7 +66,7 @@ class Part:
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "gateway.cli.main",
+            self._module,
             *self._command,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
@@ -123,12 +139,13 @@ class Parts:
 
     def __init__(self, folder: Path) -> None:
         host = _own_address()
-        free = iter(free_ports(host, 2 * len(LINKS) + len(GATEWAYS)))
+        free = iter(free_ports(host, 2 * len(LINKS) + len(GATEWAYS) + 1))
         links: dict[str, list[str]] = {name: [] for name in (*GATEWAYS, *NODES)}
         for one, other in LINKS:
             ports = next(free), next(free)
             for name, (own, peer) in ((one, ports), (other, ports[::-1])):
                 links[name].append(f'{{ udp = "{host}:{own}", peer = "{host}:{peer}" }}')
+        hosts = ", ".join(f'"{host_in(zone)}" = "127.0.0.1"' for zone in ZONES.values())
         self.hubs: dict[str, str] = {}
         self.all: dict[str, Part] = {}
         for name in (*NODES, *GATEWAYS):
@@ -139,8 +156,10 @@ class Parts:
                 address = f"{host}:{next(free)}"
                 self.hubs[name] = f"http://{address}/"
                 file.write_text(
-                    f"[gateway]\nname = {json.dumps(name)}\n[store]\npath = {json.dumps(name)}\n"
+                    f"[gateway]\nname = {json.dumps(name)}\nzones = {json.dumps([ZONES[name]])}\n"
+                    f"[store]\npath = {json.dumps(name)}\n[bootstrapping]\nlease = {REQUEST_LEASE}\n"
                     f'[hub]\nlisten = "{address}"\nallow_private = true\ncanary = {{ enabled = false }}\n'
+                    f"hosts = {{ {hosts} }}\n"
                     f"[node]\nname = {json.dumps(name)}\n{inside}{times}"
                 )
             else:
@@ -149,6 +168,11 @@ class Parts:
                     f'name = "{name}"\nroles = {roles}\ndata = "{name}"\nsocket = "{name}.sock"\n{inside}{times}'
                 )
             self.all[name] = Part(name, ["gateway" if name in GATEWAYS else "node", "-c", str(file)])
+        address = f"{host}:{next(free)}"
+        self.stock_hub = f"http://{address}/"
+        self.stock_data = folder / f"{STOCK}.sqlite"
+        command = [address, str(self.stock_data), str(UPSTREAM_LEASE)]
+        self.all[STOCK] = Part(STOCK, command, "perf.crash.stock_hub")
 
     async def start(self) -> None:
         for part in self.all.values():
@@ -157,7 +181,7 @@ class Parts:
             await part.ready()
 
     async def stop(self) -> None:
-        for name in (*GATEWAYS, *NODES):
+        for name in (*GATEWAYS, STOCK, *NODES):
             await self.all[name].stop()
 
     async def end(self) -> None:

@@ -111,6 +111,8 @@ class Client:
         self._port = parts.port or 80
         self._from = (from_address, 0) if from_address else None
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self.head = b""
+        """Of the last answer."""
 
     async def request(
         self, method: str, target: str, body: bytes = b"", headers: Mapping[str, str] | None = None
@@ -141,7 +143,8 @@ class Client:
             self._streams = None
 
     async def _answer(self, reader: asyncio.StreamReader) -> tuple[int, bytes]:
-        head = (await reader.readuntil(END)).lower()
+        self.head = await reader.readuntil(END)
+        head = self.head.lower()
         if len(head) > HEAD_LIMIT:
             raise ValueError("the head of the answer is too long")
         status = int(head.split(b" ", 2)[1])

@@ -501,6 +501,8 @@ class Node:
         if number is not None and isinstance(outcome, Failed):
             reason = f"the rendezvous {outcome.to!r} did not answer"
             self.wishes.failed(number, outcome.reason, reason, now)
+        elif number is not None:
+            self.wishes.arrived(number, now)
         said = self._saying.pop(outcome.ticket, None)
         if said is not None:
             said.left -= 1

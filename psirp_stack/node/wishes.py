@@ -46,6 +46,7 @@ Key = tuple[Role, bytes, bytes]
 
 
 TOO_MANY = "too many requests of this node wait for an answer"
+NEVER_ANSWERED = "the rendezvous got the request and never answered: it was probably ended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,9 @@ class WishConfig:
     wait_for_rendezvous: float = 30.0
     """How long a request may wait while no rendezvous is known."""
     max_unanswered: int = 65_536
+    answer_patience: float = 1.5
+    """Signs of life that a request which has arrived may stay unanswered: then the rendezvous was ended before it could
+    answer, and nobody else will."""
 
 
 class Standing(Enum):
@@ -82,6 +86,7 @@ class _Unanswered:
     answer: Answer | None = None
     explanation: ExplanationTaker | None = None
     keeps_alive: bool = False
+    arrived_at: float | None = None
 
 
 class Wishes:
@@ -92,6 +97,8 @@ class Wishes:
         self.config = config if config is not None else WishConfig()
         self.redeclared = 0
         """Times everything was declared again because the rendezvous was out of step."""
+        self.never_answered = 0
+        """Requests that arrived at the rendezvous, and that it did not live to answer."""
         self.on_withdrawn: Callable[[Key, Code, str], None] | None = None
         """Told of wishes that the rendezvous took back after it had granted them."""
         self._sign = sign
@@ -177,6 +184,12 @@ class Wishes:
         """A request got through to nobody."""
         self._replied(Reply(number, code, reason), now)
 
+    def arrived(self, number: int, now: float) -> None:
+        """A request is at the rendezvous; its answer is still to come, unless it was here first."""
+        asked = self._unanswered.get(number)
+        if asked is not None:
+            asked.arrived_at = now
+
     def rendezvous_known(self, known: bool, now: float) -> None:
         """Say whether there is a rendezvous to talk to; a new one hears of this node at once."""
         if known and not self._known:
@@ -202,11 +215,34 @@ class Wishes:
                 self.failed(request.number, Code.NO_RENDEZVOUS, "no node with the rendezvous role is known", now)
         elif now >= self._alive_at:
             self._alive_at = now + self.config.keep_alive
+            self._ask_again(now)
             if not self._unanswered:
                 # Any request renews the lease, so this one waits until the digest is certain.
                 self._send(KeepAlive(self._next_number(), self.boot, self._digest), _Unanswered(keeps_alive=True), now)
 
     # Inside.
+
+    def _ask_again(self, now: float) -> None:
+        """A rendezvous that was killed with a request in its hands never answers it, and while an answer is awaited
+        there is no sign of life: the node would be forgotten there, and never hear of it."""
+        over = now - self.config.answer_patience * self.config.keep_alive
+        lost = [
+            number
+            for number, asked in self._unanswered.items()
+            if asked.arrived_at is not None and asked.arrived_at <= over
+        ]
+        for number in lost:
+            asked = self._unanswered.pop(number)
+            self.never_answered += 1
+            wish = None if asked.wish is None else self._wishes.get(asked.wish)
+            if asked.wish is not None and wish is not None and wish.number == number:
+                wish.number = self._next_number()
+                self._send(self._signed(_declaring(asked.wish[0], wish.number, *asked.wish[1:])), asked, now)
+                asked.arrived_at = None
+            elif asked.answer is not None:
+                asked.answer(Code.UNREACHABLE, NEVER_ANSWERED)
+            elif asked.explanation is not None:
+                asked.explanation(Reply(number, Code.UNREACHABLE, NEVER_ANSWERED))
 
     def _next_number(self) -> int:
         self._numbers += 1

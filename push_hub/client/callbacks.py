@@ -48,10 +48,12 @@ def callback_app(
     clock: Callable[[], float],
     changed: Callable[[Wish], None] | None = None,
     badly_signed: Callable[[Wish], None] | None = None,
+    confirming: Callable[[Wish], Awaitable[None]] | None = None,
 ) -> web.Application:
     """Answers intent checks and takes deliveries. `receive` should be quick: the hub waits for it.
 
     `changed` is told of wishes that a hub confirmed, ended or denied, `badly_signed` of deliveries that were dropped.
+    `confirming` is waited for before a hub's check of a subscription is written down and answered.
     """
 
     async def save(wish: Wish) -> None:
@@ -86,6 +88,8 @@ def callback_app(
         )
         if after is None or _CHALLENGE.fullmatch(challenge) is None:
             raise web.HTTPNotFound(text="nothing of that kind was asked for\n", headers=_SAFE)
+        if confirming is not None and after.state is State.ACTIVE:
+            await confirming(after)
         await save(after)
         return web.Response(text=challenge, content_type="text/plain", headers=_SAFE)
 

@@ -54,6 +54,9 @@ RENEW_AT_FRACTION = 0.8
 MAX_LEASE = 366 * 86_400
 ASK_AGAIN_BASE = 60.0
 ASK_AGAIN_CAP = 6 * 3600.0
+ASK_AGAIN_OF_LEASE = 0.25
+"""Of the time until a lease ends, or since it ended, before a renewal that failed is tried again: some are short."""
+ASK_AGAIN_LEAST = 1.0
 TOKEN_BYTES = 24
 SECRET_BYTES = 32
 
@@ -110,6 +113,9 @@ def asked(wish: Wish, now: float, reason: str) -> Wish:
     """A request went out (or failed): when no verification comes, ask again, ever less often."""
     attempts = wish.attempts + 1
     delay = min(ASK_AGAIN_CAP, ASK_AGAIN_BASE * 2.0 ** min(attempts - 1, 30))
+    if wish.lease_until:
+        # Towards its end ever more often, and ever less often after it: nothing is pushed here meanwhile.
+        delay = min(delay, max(ASK_AGAIN_LEAST, ASK_AGAIN_OF_LEASE * abs(wish.lease_until - now)))
     return replace(wish, attempts=attempts, renew_at=now + delay, reason=reason)
 
 

@@ -17,6 +17,8 @@ from typing import Any
 
 from aiohttp import ClientSession, ClientWebSocketResponse, WSMsgType
 
+from tests.waiting import until
+
 START_SECONDS = 60.0
 PATIENCE = 30.0
 MAX_MESSAGE = 64 * 1024 * 1024
@@ -95,15 +97,16 @@ class Page:
 
     async def until(self, expression: str, seconds: float = PATIENCE) -> None:
         """Wait until an expression is true in the page."""
+
+        async def is_true() -> bool:
+            # A page that is just being loaded has nothing to look at.
+            with contextlib.suppress(AssertionError):
+                return bool(await self.value(f"Boolean({expression})"))
+            return False
+
         try:
-            async with asyncio.timeout(seconds):
-                while True:
-                    # A page that is just being loaded has nothing to look at.
-                    with contextlib.suppress(AssertionError):
-                        if await self.value(f"Boolean({expression})"):
-                            return
-                    await asyncio.sleep(0.02)
-        except TimeoutError:
+            await until(is_true, seconds)
+        except (AssertionError, TimeoutError):
             shown = await self.value("document.body.innerText")
             raise AssertionError(f"not true in the page: {expression}\nit shows: {shown}") from None
 
@@ -152,10 +155,12 @@ async def browser(profile: Path) -> AsyncIterator[Browser]:
     )
     try:
         port_file = profile / "DevToolsActivePort"
-        async with asyncio.timeout(START_SECONDS):
-            while not (port_file.exists() and port_file.read_text().count("\n")):
-                assert process.returncode is None, f"chromium ended with {process.returncode}"
-                await asyncio.sleep(0.05)
+
+        def listens() -> bool:
+            assert process.returncode is None, f"chromium ended with {process.returncode}"
+            return port_file.exists() and "\n" in port_file.read_text()
+
+        await until(listens, START_SECONDS, "chromium to say where it listens")
         port, path = port_file.read_text().split("\n")[:2]
         async with (
             ClientSession() as http,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 from urllib.parse import urlencode
 
-from aiohttp import ClientSession, web
+from aiohttp import ClientError, ClientSession, web
 
 ATOM = "application/atom+xml"
 HOST = "news.feedspsirp.com"
@@ -132,8 +132,12 @@ class DistantDomain(_Server):
             return answer.status
 
     async def push(self, body: bytes, secret: str | None = None, topic: str | None = None) -> list[int]:
-        """Content distribution; with `secret`, signed by somebody who does not know the right one."""
-        self.body = body
+        """Content distribution; with `secret`, signed by somebody who knows neither it nor how to change the page.
+
+        What each callback answered, 0 where nobody was.
+        """
+        if secret is None:
+            self.body = body
         topic = topic or self.topic
         statuses = []
         for (name, callback), one in list(self.subscribed.items()):
@@ -144,10 +148,13 @@ class DistantDomain(_Server):
             if used is not None:
                 digest = hmac.new(used.encode(), body, hashlib.sha256).hexdigest()
                 headers["X-Hub-Signature"] = f"sha256={digest}"
-            async with self.http.post(callback, data=body, headers=headers) as answer:
-                statuses.append(answer.status)
-                if answer.status == 410:
-                    self.subscribed.pop((name, callback), None)
+            try:
+                async with self.http.post(callback, data=body, headers=headers) as answer:
+                    statuses.append(answer.status)
+                    if answer.status == 410:
+                        self.subscribed.pop((name, callback), None)
+            except ClientError:
+                statuses.append(0)
         return statuses
 
 

@@ -8,7 +8,8 @@ from aiohttp import ClientSession
 from gateway.config import ConfigError, load
 from gateway.gateway import Gateway
 from gateway.operations.reload import plan_reload
-from tests.gateway.test_crossing import Publisher, Subscriber, until
+from tests.gateway.test_crossing import Publisher, Subscriber
+from tests.waiting import until
 
 SECRETS = {
     "publishers": "publisher-7f3a91c2",

@@ -8,7 +8,8 @@ import pytest
 from gateway.control import Control
 from gateway.model import Crossing, RefusedError, Subscription
 from identifiers import DEFAULT_NAMING, Identifier, ItemId
-from tests.gateway.web_world import World, started_world, until
+from tests.gateway.web_world import World, started_world
+from tests.waiting import until
 
 PREFIX = "pigeon:"
 

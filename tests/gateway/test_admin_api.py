@@ -14,8 +14,8 @@ from gateway.admin.access import Role
 from gateway.admin.config import AdminConfig
 from gateway.config import ConfigError, check
 from tests.gateway.admin_world import AdminWorld, admin_world
-from tests.gateway.test_crossing import until
 from tests.gateway.web_world import Domain, Reader, started_world
+from tests.waiting import until
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from gateway.admin.config import AdminConfig
 from identifiers import Topic
 from tests.gateway.admin_world import AdminWorld, admin_world
 from tests.gateway.browser import Browser, Page, browser, why_not
-from tests.gateway.test_crossing import until
+from tests.waiting import until
 
 pytestmark = [pytest.mark.skipif(why_not() is not None, reason=str(why_not())), pytest.mark.timeout(240)]
 PICTURES = "PSPH_TEST_PICTURES"

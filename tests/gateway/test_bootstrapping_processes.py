@@ -18,6 +18,7 @@ from psirp_stack.emulation.namespaces import NamespaceError, NamespaceNetwork
 from psirp_stack.emulation.network import socket_of
 from psirp_stack.emulation.plan import plan
 from tests.gateway.distant import HOST, feed
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 ZONE = "feedspsirp.com"
@@ -124,6 +125,28 @@ def gateway_file(folder: Path, name: str, port: int, zones: Sequence[str], rest:
     return file
 
 
+async def subscribed_at(hub: str, topic: str, reader: Process) -> None:
+    """Asked again while the manager has only just come up."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            await reader.do(do="subscribe", hub=hub, topic=topic)
+            assert (await reader.hear("answer"))["answer"] == 202
+            said = await reader.hear("verified", "denied")
+            if "denied" not in said:
+                assert said == {"verified": "subscribe"}
+                return
+            assert "manages the zone" in said["denied"], said
+
+
+async def until_both_follow(domain: Process) -> None:
+    """The distant hub counts both managers among its subscribers."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            await domain.do(do="count")
+            if (await domain.hear("subscribed"))["subscribed"] == 2:
+                return
+
+
 async def play(scene: Scene, domain: Process, reader: Process) -> None:
     """The scenario, with a kill -9 of each gateway in the middle of it."""
     topic = (await domain.hear("topic"))["topic"]
@@ -145,13 +168,7 @@ async def play(scene: Scene, domain: Process, reader: Process) -> None:
 
     said = await ask("subscribe", topic.replace(HOST, "www.unmanaged.org"))
     assert said == {"denied": "nobody in the network manages the zone unmanaged.org, so nobody would bring this topic"}
-    for _ in range(100):
-        said = await ask("subscribe", topic)
-        if "denied" not in said:
-            break
-        assert "manages the zone" in said["denied"], said  # B has only just come up
-        await asyncio.sleep(0.1)
-    assert said == {"verified": "subscribe"}
+    await subscribed_at(a, topic, reader)
     assert base64.b64decode((await reader.hear("received"))["received"]) == feed("first")
     await domain.do(do="count")
     count = await domain.hear("subscribed")
@@ -172,30 +189,59 @@ async def play(scene: Scene, domain: Process, reader: Process) -> None:
             count = await domain.hear("subscribed")
 
 
-async def test_over_udp_between_processes(tmp_path: Path) -> None:
-    hub_a, hub_b, a1, c1, c2, b1 = free_ports(6)
+async def start_over_udp(running: Scene, folder: Path, zones: dict[str, list[str]]) -> tuple[Process, Process]:
+    """A node in the middle and gateways around it, with the zones they manage; the distant domain and the reader."""
 
     def link(own: int, peer: int) -> str:
         return f'{{ udp = "127.0.0.1:{own}", peer = "127.0.0.1:{peer}" }}'
 
+    free = iter(free_ports(3 * len(zones)))
+    ports = {name: (next(free), next(free), next(free)) for name in zones}
     times = "times = { hello = 0.2, lease = 3.0 }\n"
-    core = tmp_path / "core.toml"
-    core.write_text(
-        'name = "core"\nroles = ["rendezvous", "topology"]\ndata = "core"\n'
-        f"links = [{link(c1, a1)}, {link(c2, b1)}]\n{times}"
-    )
-    node = {
-        name: f'[node]\nname = "{name}"\n{times}links = [{ends}]\n'
-        for name, ends in (("a", link(a1, c1)), ("b", link(b1, c2)))
-    }
+    core = folder / "core.toml"
+    links = ", ".join(link(inner, outer) for _, inner, outer in ports.values())
+    core.write_text(f'name = "core"\nroles = ["rendezvous", "topology"]\ndata = "core"\nlinks = [{links}]\n{times}')
+    await running.run(sys.executable, "-m", "gateway.cli.main", "node", "-c", str(core))
+    for name, (port, inner, outer) in ports.items():
+        node = f'[node]\nname = "{name}"\n{times}links = [{link(outer, inner)}]\n'
+        file = gateway_file(folder, name, port, zones[name], node)
+        await running.gateway(name, file, f"http://127.0.0.1:{port}/")
+    domain = await running.run(sys.executable, "-m", "tests.gateway.distant", "domain")
+    reader = await running.run(sys.executable, "-m", "tests.gateway.distant", "reader")
+    return domain, reader
+
+
+async def test_over_udp_between_processes(tmp_path: Path) -> None:
     async with scene() as running:
-        await running.run(sys.executable, "-m", "gateway.cli.main", "node", "-c", str(core))
-        for name, port, zones in (("b", hub_b, [ZONE]), ("a", hub_a, [])):
-            file = gateway_file(tmp_path, name, port, zones, node[name])
-            await running.gateway(name, file, f"http://127.0.0.1:{port}/")
-        domain = await running.run(sys.executable, "-m", "tests.gateway.distant", "domain")
-        reader = await running.run(sys.executable, "-m", "tests.gateway.distant", "reader")
+        domain, reader = await start_over_udp(running, tmp_path, {"b": [ZONE], "a": []})
         await play(running, domain, reader)
+
+
+async def test_either_of_two_managers_of_a_zone_may_be_killed_and_nothing_arrives_twice(tmp_path: Path) -> None:
+    async with scene() as running:
+        domain, reader = await start_over_udp(running, tmp_path, {"b": [ZONE], "b2": [ZONE], "a": []})
+        topic = (await domain.hear("topic"))["topic"]
+        await reader.hear("callback")
+        await subscribed_at(running.hubs["a"], topic, reader)
+        arrived = [base64.b64decode((await reader.hear("received"))["received"])]
+        sent = [feed("first")]
+        await until_both_follow(domain)
+
+        async def arrives(title: str, statuses: list[int]) -> None:
+            sent.append(feed(title))
+            await domain.do(do="push", body=base64.b64encode(sent[-1]).decode())
+            assert sorted((await domain.hear("pushed"))["pushed"]) == statuses
+            arrived.append(base64.b64decode((await reader.hear("received", "denied"))["received"]))
+
+        await arrives("both are there", [202, 202])
+        for kill, name in enumerate(("b", "b2", "b")):
+            await running.gateways[name].kill()
+            await arrives(f"{kill}: without {name}", [0, 202])
+            await arrives(f"{kill}: still without {name}", [0, 202])
+            await running.gateways[name].start()
+            await running.gateways[name].up()
+            await arrives(f"{kill}: {name} is back", [202, 202])
+        assert arrived == sent
 
 
 @pytest.mark.skipif(
@@ -215,9 +261,7 @@ async def test_over_raw_ethernet_between_namespaces(tmp_path: Path) -> None:
             }
             for name, node, zones in (("b", "n0", [ZONE]), ("a", "n2", [])):
                 attach = socket_of(tmp_path / "net", node)
-                async with asyncio.timeout(PATIENCE):
-                    while not attach.exists():  # noqa: ASYNC110 - another process makes it
-                        await asyncio.sleep(0.05)
+                await until(attach.exists, PATIENCE, f"the node {node} to make {attach}")
                 file = gateway_file(tmp_path, name, 8080, zones, f'[network]\nattach = "{attach}"\n')
                 await running.gateway(name, file, "http://127.0.0.1:8080/", inside[name])
             program = (sys.executable, "-m", "tests.gateway.distant")

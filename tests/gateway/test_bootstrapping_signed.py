@@ -1,6 +1,5 @@
 """Gateways that sign: who may ask a zone's manager, and which manager is believed. Two nodes with keys, over UDP."""
 
-import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
@@ -20,7 +19,8 @@ from psirp_stack.node.config import KeysFile, LinkFile, NodeFile, NodeRole, Time
 from push_hub.canary import CanaryConfig
 from push_hub.hub import HubConfig
 from tests.gateway.distant import HOST, DistantDomain, Reader, feed
-from tests.gateway.test_bootstrapping import QUICK, ZONE, bodies, denied, subscribed, until
+from tests.gateway.test_bootstrapping import QUICK, ZONE, bodies, denied, subscribed
+from tests.waiting import until
 
 STRANGER = KeyPair(b"\x07" * 32).hash.hex()
 
@@ -79,9 +79,11 @@ class Keyed:
         async with self.gateway("b", managing) as b, self.gateway("a", asking) as a:
             await until(lambda: any(isinstance(event, ZoneAnnounced) for event in self.events))
             channel = announcement_item(DEFAULT_NAMING, zone_of(ZONE))
-            async with asyncio.timeout(20):
-                while not (await a.network.explain(channel)).publishers:  # noqa: ASYNC110 - it is the network that knows
-                    await asyncio.sleep(0.01)
+
+            async def announced(a: Gateway = a) -> bool:
+                return bool((await a.network.explain(channel)).publishers)
+
+            await until(announced)
             yield a, b
 
 

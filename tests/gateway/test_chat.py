@@ -24,7 +24,8 @@ from gateway.web.answers import is_known_host
 from identifiers import DEFAULT_NAMING
 from push_hub.events import LimitReached
 from storage import Database, StorageError
-from tests.gateway.web_world import PATIENCE, Domain, Reader, World, started_world, until
+from tests.gateway.web_world import PATIENCE, Domain, Reader, World, started_world
+from tests.waiting import until
 
 NUMBERS = count(1)
 ALICE, BOB = "alice@a.example", "bob@b.example"
@@ -96,16 +97,19 @@ class Person:
 
 
 async def arrived(person: Person, partner: str, texts: list[str]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while (found := await person.texts(partner)) != texts:
-            assert len(found) <= len(texts), found
-            await asyncio.sleep(0.01)
+    async def are_there() -> bool:
+        found = await person.texts(partner)
+        assert len(found) <= len(texts), found
+        return found == texts
+
+    await until(are_there, PATIENCE, f"{texts} of {partner}")
 
 
 async def is_state(person: Person, partner: str, name: str, state: str) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while (await person.states(partner)).get(name) != state:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    async def is_so() -> bool:
+        return (await person.states(partner)).get(name) == state
+
+    await until(is_so, PATIENCE, f"{name} to be {state}")
 
 
 async def test_two_people_in_two_domains_talk_and_see_what_was_delivered(world: World) -> None:
@@ -361,11 +365,15 @@ async def test_one_client_cannot_open_all_the_pages(world: World) -> None:
         pages = [await person.events() for person in people[:2]]
         assert (await people[2].ask("GET", "events")).status == 429
         pages[0].answer.close()
-        async with asyncio.timeout(20):
-            while (answer := await people[2].ask("GET", "events")).status == 429:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-        assert answer.status == 200
-        answer.close()
+        answers = []
+
+        async def is_let_in() -> bool:
+            answers.append(await people[2].ask("GET", "events"))
+            return answers[-1].status != 429
+
+        await until(is_let_in)
+        assert answers[-1].status == 200
+        answers[-1].close()
         pages[1].answer.close()
 
 

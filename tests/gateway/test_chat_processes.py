@@ -14,7 +14,8 @@ from psirp_stack.emulation.network import socket_of
 from psirp_stack.emulation.plan import plan
 from tests.gateway.gateway_process import Process, free_udp_ports, gateway_file, node_lines, running
 from tests.gateway.test_chat import ALICE, BOB, Person, arrived, is_state
-from tests.gateway.web_world import Reader, until
+from tests.gateway.web_world import Reader
+from tests.waiting import until
 
 UP = "is up"
 pytestmark = pytest.mark.timeout(300)

@@ -1,6 +1,7 @@
 """`psph net`, `psph node`, `psph pub`, `psph sub` and `psph explain` as people run them: processes and their output."""
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -19,6 +20,8 @@ from identifiers import Identifier
 from psirp_stack.emulation.namespaces import NamespaceNetwork
 from psirp_stack.emulation.plan import plan
 from psirp_stack.node.api import Client
+from psirp_stack.node.attachment import Publication
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 PSPH = (sys.executable, "-m", "gateway.cli.main")
@@ -167,13 +170,19 @@ async def _survive(network: NamespaceNetwork, data: Path) -> None:
     sid, rid = Identifier(b"\1" * 32), Identifier(b"\2" * 32)
     publisher, subscriber = [await _attached(data / f"{name}.sock") for name in ("n1", "n3")]
     got: list[bytes] = []
-    await subscriber.subscribe(sid, rid, lambda publication: got.append(publication.content))
+    arrived: asyncio.Queue[bytes] = asyncio.Queue()
+
+    def take(publication: Publication) -> None:
+        got.append(publication.content)
+        arrived.put_nowait(publication.content)
+
+    await subscriber.subscribe(sid, rid, take)
 
     async def published(content: bytes) -> None:
         async with asyncio.timeout(SECONDS):
             await publisher.publish(sid, rid, content)
-            while got[-1:] != [content]:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+            while await arrived.get() != content:
+                pass
 
     await published(b"before")
     network.kill("n2")  # the way may lead through it
@@ -190,12 +199,15 @@ async def _survive(network: NamespaceNetwork, data: Path) -> None:
 
 
 async def _attached(path: Path) -> Client:
-    async with asyncio.timeout(SECONDS):
-        while True:
-            try:
-                return await Client.attach(path)
-            except ConnectionError:
-                await asyncio.sleep(0.02)
+    attached: list[Client] = []
+
+    async def attach() -> bool:
+        with contextlib.suppress(ConnectionError):
+            attached.append(await Client.attach(path))
+        return bool(attached)
+
+    await until(attach, SECONDS, f"a node at {path}")
+    return attached[0]
 
 
 @pytest.mark.skipif(why_no_namespaces() is not None, reason=str(why_no_namespaces()))

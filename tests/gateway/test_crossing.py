@@ -15,6 +15,7 @@ from psirp_stack.emulation.plan import NetworkPlan, plan
 from psirp_stack.node.config import TimesFile
 from push_hub.canary import CanaryConfig
 from push_hub.hub import HubConfig
+from tests.waiting import until as until
 
 ATOM = "application/atom+xml"
 
@@ -77,12 +78,6 @@ class Subscriber:
     @property
     def callback(self) -> str:
         return str(self._server.make_url("/callback"))
-
-
-async def until(true: Callable[[], object], seconds: float = 20.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not true():  # noqa: ASYNC110  (both sides' own state is what is waited for)
-            await asyncio.sleep(0.005)
 
 
 class World:

@@ -23,7 +23,8 @@ from push_hub.intake.events import TopicFetched
 from push_hub.model import Content
 from storage import Database
 from tests.gateway.stock_subscriber import StockPublisher, StockSubscriber
-from tests.gateway.test_crossing import World, feed, until
+from tests.gateway.test_crossing import World, feed
+from tests.waiting import until
 
 ATOM = "application/atom+xml"
 MANY_BYTES = bytes(range(256)) * 1000

@@ -19,7 +19,8 @@ from psirp_stack.node.config import TimesFile
 from push_hub.canary import CanaryConfig
 from push_hub.hub import HubConfig
 from storage import Database
-from tests.gateway.test_crossing import Publisher, Subscriber, World, feed, until
+from tests.gateway.test_crossing import Publisher, Subscriber, World, feed
+from tests.waiting import until
 
 
 @pytest.fixture

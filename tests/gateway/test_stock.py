@@ -17,6 +17,7 @@ from push_hub.canary import CanaryConfig
 from push_hub.hub import HubConfig
 from tests.gateway.stock_hub import StockHub
 from tests.gateway.stock_subscriber import StockPublisher, StockSubscriber
+from tests.waiting import until
 
 NEWS = "news.feedspsirp.com"
 RSS = "application/rss+xml; charset=iso-8859-15"
@@ -119,24 +120,20 @@ async def test_a_stock_hub_behind_a_managed_zone_feeds_a_stock_hub_in_another_do
     upstream = await ours.follow(a.hub.url, publisher.topic)
     assert upstream.denied is None
     await client.ask(ours.url, publisher.topic)
-    async with asyncio.timeout(PATIENCE):
-        while theirs.subscribers(publisher.topic) != 1:  # noqa: ASYNC110  (a stock hub tells nobody)
-            await asyncio.sleep(0.01)
+    await until(lambda: theirs.subscribers(publisher.topic) == 1, PATIENCE)
     # The current version, which was there before anybody asked; the client may have come too late for it.
     assert await got(upstream, 1) == [(RSS, rss("zero"))]
     for titles in (("one",), ("two", "one")):
         await publisher.publish(rss(*titles))
         async with asyncio.timeout(PATIENCE):
-            while not client.taken or client.taken[-1].body != rss(*titles):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+            while not client.taken or client.taken[-1].body != rss(*titles):
+                await client.arrived(len(client.taken) + 1)
     bodies = [taken.body for taken in client.taken]
     assert bodies[-2:] == [rss("one"), rss("two", "one")]
     assert len(bodies) == len(set(bodies)), "nothing came twice"
     assert b.hub.subscriptions.count(publisher.topic) == 0, "nobody subscribed at gateway B itself"
     await upstream.ask(a.hub.url, publisher.topic, "unsubscribe")
-    async with asyncio.timeout(PATIENCE):
-        while theirs.subscribers(publisher.topic):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until(lambda: not theirs.subscribers(publisher.topic), PATIENCE)
     assert not theirs.failed
     assert not ours.failed
 

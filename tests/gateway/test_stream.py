@@ -15,7 +15,8 @@ from gateway.adapters.stream import Stream, StreamConfig
 from gateway.model import Crossing
 from gateway.web.stream_routes import event_of
 from identifiers import DEFAULT_NAMING, Identifier, Topic
-from tests.gateway.web_world import Domain, Reader, World, started_world, until
+from tests.gateway.web_world import Domain, Reader, World, started_world
+from tests.waiting import until
 
 TOPIC = "http://news.example/a?x=1"
 ITEM = DEFAULT_NAMING.of_topic(Topic.parse(TOPIC))

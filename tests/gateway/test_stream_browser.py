@@ -10,7 +10,8 @@ from aiohttp.test_utils import TestServer
 
 from gateway.adapters.stream import StreamConfig
 from tests.gateway.browser import browser, why_not
-from tests.gateway.web_world import World, started_world, until
+from tests.gateway.web_world import World, started_world
+from tests.waiting import until
 
 pytestmark = [pytest.mark.skipif(why_not() is not None, reason=str(why_not())), pytest.mark.timeout(240)]
 SCRIPT = """

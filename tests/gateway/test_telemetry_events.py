@@ -23,7 +23,7 @@ from push_hub.events import LimitReached, PingAccepted, RequestBroke
 from push_hub.intake.events import FetchFailed, TopicFetched
 from push_hub.model import Dialect, SignatureMethod, Subscription
 from tests.gateway.admin_world import admin_world
-from tests.gateway.test_crossing import until
+from tests.waiting import until
 
 TOPIC = "http://b.example/feed"
 ITEM = ItemId(Identifier(b"\1" * 32), Identifier(b"\2" * 32))

@@ -21,7 +21,7 @@ from push_hub.canary import CanaryConfig
 from push_hub.hub import HubConfig
 from push_hub.listening import open_socket
 from tests.gateway.admin_world import AdminWorld, admin_world
-from tests.gateway.test_crossing import until
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "metrics.md"

@@ -26,8 +26,9 @@ from push_hub.canary import CanaryConfig
 from push_hub.delivery.events import Delivered
 from push_hub.events import IntentAsked
 from push_hub.hub import Hub, HubConfig
-from tests.gateway.test_crossing import Publisher, Subscriber, feed, until
+from tests.gateway.test_crossing import Publisher, Subscriber, feed
 from tests.psirp_stack.simulated import item, line
+from tests.waiting import until
 
 Row = dict[str, object]
 LINES = WriterConfig(Format.JSON_LINES)

@@ -20,6 +20,7 @@ from perf.workloads.kinds import FULL, PAYLOADS, QUICK, Kind, plans, run_for
 from perf.workloads.ledger import Ledger
 from perf.workloads.parts import PARTS, merge_parts
 from perf.workloads.world import SMALLEST, atom
+from tests.waiting import until
 
 steps = st.builds(Step, st.floats(0.5, 200), st.floats(0.1, 5), st.sampled_from(Shape))
 
@@ -166,10 +167,11 @@ async def test_an_interrupted_run_is_a_run(tmp_path: Path) -> None:
     )  # fmt: skip
     try:
         # The gateways' writers begin a file with the first measured publication.
-        async with asyncio.timeout(90):
-            while not list(out.glob(f"soak/{PARTS}/gate-3*/{TRACES}/.*")):
-                assert process.returncode is None
-                await asyncio.sleep(0.05)
+        def has_begun() -> bool:
+            assert process.returncode is None
+            return any(out.glob(f"soak/{PARTS}/gate-3*/{TRACES}/.*"))
+
+        await until(has_begun, 90)
         process.send_signal(signal.SIGINT)
         async with asyncio.timeout(60):
             said, errors = await process.communicate()

@@ -109,6 +109,56 @@ def test_no_keep_alive_while_an_answer_is_awaited_since_the_digest_is_not_certai
     assert isinstance(said(wishes)[0], KeepAlive)
 
 
+def test_a_wish_that_the_rendezvous_took_and_did_not_live_to_answer_is_declared_again(wishes: Wishes) -> None:
+    """Or no sign of life would ever be given again: everything that the node declared would be forgotten there."""
+    answers = Answers()
+    wishes.want(Role.SUBSCRIBES, S, X, answers, 1.0)
+    (request,) = said(wishes)
+    wishes.arrived(request.number, 1.0)
+    wishes.handle_timer(10.0)
+    assert said(wishes, 10.0) == [], "it may be busy"
+    wishes.handle_timer(20.0)
+    (again,) = said(wishes, 20.0)
+    assert isinstance(again, SubscribeItem)
+    assert again.number > request.number
+    assert wishes.never_answered == 1
+    wishes.receive(Reply(request.number, Code.DOES_NOT_EXIST), 21.0)  # late, and not about this
+    assert answers.got == []
+    wishes.receive(Reply(again.number, Code.SUCCESS), 21.0)
+    assert answers.codes == [Code.SUCCESS]
+    wishes.handle_timer(30.0)
+    (alive,) = said(wishes, 30.0)
+    assert isinstance(alive, KeepAlive)
+    assert alive.digest == declaration_hash(Role.SUBSCRIBES, S, X)
+
+
+def test_what_is_still_on_its_way_is_not_sent_again(wishes: Wishes) -> None:
+    wishes.want(Role.SUBSCRIBES, S, X, Answers(), 1.0)
+    assert len(said(wishes)) == 1
+    for now in (10.0, 20.0, 1000.0):
+        wishes.handle_timer(now)
+        assert said(wishes, now) == []
+    assert wishes.never_answered == 0
+
+
+def test_others_that_the_rendezvous_did_not_live_to_answer_are_told_and_signs_of_life_go_on(wishes: Wishes) -> None:
+    granted(wishes, Role.PUBLISHES, X)
+    made = Answers()
+    explained: list[Explanation | Reply] = []
+    wishes.ask(lambda number: PublishScope(number, S, policy=ScopePolicy()), made, 2.0)
+    wishes.explain(lambda number: Explain(number, S, X), explained.append, 2.0)
+    wishes.leave(Role.PUBLISHES, S, X, 2.0)
+    for request in said(wishes, 2.0):
+        wishes.arrived(request.number, 2.0)
+    wishes.handle_timer(20.0)
+    assert made.codes == [Code.UNREACHABLE]
+    assert "never answered" in made.got[0][1]
+    assert [Code(reply.code) for reply in explained if isinstance(reply, Reply)] == [Code.UNREACHABLE]
+    (alive,) = said(wishes, 20.0)
+    assert isinstance(alive, KeepAlive), "the digest says what was withdrawn"
+    assert alive.digest == 0
+
+
 def test_out_of_step_declares_everything_again_in_parts(wishes: Wishes) -> None:
     rids = [scope(number) for number in range(10, 10 + MAX_ENTRIES + 5)]
     for rid in rids:

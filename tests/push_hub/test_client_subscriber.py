@@ -6,12 +6,14 @@ import hmac
 from dataclasses import replace
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
 from hypothesis import given
 from hypothesis import strategies as st
 
 from push_hub.client import ClientError, State, SubscriberConfig, discover_topic, publish
-from push_hub.client.callbacks import signature_fits
-from push_hub.client.wishes import asked, new_wish, takes_deliveries, verified
+from push_hub.client.callbacks import callback_app, signature_fits
+from push_hub.client.wishes import Wish, asked, new_wish, takes_deliveries, verified
 from storage import StorageError
 from tests.push_hub.client_support import Client
 from tests.push_hub.harness import until
@@ -101,6 +103,50 @@ def test_a_renewal_is_always_due_before_the_lease_ends(lease: int, failures: int
     assert active is not None and active.renew_at < active.lease_until
     assert takes_deliveries(active, active.renew_at)
     assert not takes_deliveries(active, active.lease_until)
+
+
+@given(st.integers(60, 10**8), st.integers(1, 5))
+def test_a_renewal_that_fails_is_tried_again_while_the_lease_runs(lease: int, failures: int) -> None:
+    wish = verified(new_wish("http://t/", "https://h/", 0.0), "subscribe", "http://t/", str(lease), 0.0)
+    assert wish is not None
+    for _ in range(failures):
+        wish = asked(wish, wish.renew_at, "failed")
+    assert wish.renew_at < wish.lease_until
+
+
+def test_a_hub_that_comes_back_after_the_lease_is_asked_soon_and_one_that_does_not_ever_less_often() -> None:
+    wish = verified(new_wish("http://t/", "https://h/", 0.0), "subscribe", "http://t/", "12", 0.0)
+    assert wish is not None
+    waits = []
+    while wish.renew_at < 2 * 86_400:
+        now = wish.renew_at
+        wish = asked(wish, now, "failed")
+        waits.append(wish.renew_at - now)
+    after = [wait for wait in waits if wait > 1.0]
+    assert after == sorted(after)
+    assert sum(wait < 10 for wait in waits) > 10
+    assert after[-1] >= 6 * 3600.0
+
+
+async def test_what_is_to_be_done_before_a_confirmation_is_done_before_it_is_written_and_answered(
+    client: Client,
+) -> None:
+    wish = await client.wish()
+    states: list[State] = []
+
+    async def confirming(_: Wish) -> None:
+        states.append(client.stored(wish).state)
+        if len(states) == 1:
+            raise web.HTTPServiceUnavailable
+
+    app = callback_app(client.wishes, client.take, lambda: client.now, confirming=confirming)
+    query = {"hub.mode": "subscribe", "hub.topic": wish.topic, "hub.challenge": "abc", "hub.lease_seconds": "9"}
+    async with TestClient(TestServer(app)) as hub:
+        assert (await hub.get(f"/{wish.token}", params=query)).status == 503
+        assert client.stored(wish).state is State.ASKED
+        assert (await hub.get(f"/{wish.token}", params=query)).status == 200
+    assert states == [State.ASKED, State.ASKED]
+    assert client.stored(wish).state is State.ACTIVE
 
 
 @given(st.none() | st.text(max_size=80), st.binary(max_size=40))

@@ -43,6 +43,7 @@ from tests.push_hub.delivery_support import (
     status,
     subscribe,
 )
+from tests.waiting import until
 
 KILLS = 6
 PATIENCE = 30.0
@@ -52,12 +53,6 @@ NOTHING = Snapshot("ok", {}, {}, set(), [], {}, set(), [])
 
 def silent(_label: str, _steps: float = 1) -> None:
     pass
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():  # noqa: ASYNC110 - what is waited for is on another process's disk, it sets no event
-            await asyncio.sleep(0.002)
 
 
 # The whole: real processes
