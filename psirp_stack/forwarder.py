@@ -21,6 +21,7 @@ A batch leaves as it came: what goes out on one link is collected and handed to 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from operator import length_hint
 
 from psirp_stack.filters.keyed import KeyedNode
@@ -53,6 +54,7 @@ SendMany = Callable[[Sequence[bytes]], object]
 _AFTER_TTL = TTL_OFFSET + 1
 _DATA_BYTES = FORWARDING_BYTES + RENDEZVOUS_BYTES
 _DATA_PROTO_OFFSET = FORWARDING_BYTES + RENDEZVOUS_PROTO_OFFSET
+_ONCE = repeat(1)
 # Made once: a slice written out in a loop is a new object each time.
 _HEADER = slice(0, FORWARDING_BYTES)
 _FID = slice(FID_OFFSET, FORWARDING_BYTES)
@@ -208,9 +210,12 @@ class Forwarder:
             self._loops.expire(now)
         elif (way := _common_way(batch, routes)) is not None:
             _, old, new, departure = way
-            self._statistics.received += len(batch)
-            self._statistics.cache_hits += len(batch)
-            self._send(departure, [frame.replace(old, new, 1) for frame in batch])
+            count = len(batch)
+            statistics = self._statistics
+            statistics.received += count
+            statistics.cache_hits += count
+            # A comprehension says the same in a sixth more time.
+            self._send(departure, list(map(bytes.replace, batch, repeat(old), repeat(new), _ONCE)))
             return
         self._forward_each(batch, routes, arrival, now)
 

@@ -62,12 +62,13 @@ class InProcessLink:
         if peer is None or sizes[-1] > self.mtu or len(peer._inbox) + len(sizes) > peer.queue_limit:
             # Some will be refused: let `send` find out which, and count them.
             return sum(map(self.send, frames))
+        count = len(sizes)
         peer._inbox.extend(frames)
-        self.counters.sent += len(sizes)
-        self.counters.sent_bytes += sum(sizes)
+        self.counters.sent += count
+        self.counters.sent_bytes += count * sizes[0] if sizes[0] == sizes[-1] else sum(sizes)
         if peer._scheduler is not None and not peer._drain_due:
             peer._wake()
-        return len(sizes)
+        return count
 
     def drain(self, limit: int = DEFAULT_BATCH) -> int:
         """Hand at most `limit` waiting frames to the receiver as one batch; say how many."""
