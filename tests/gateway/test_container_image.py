@@ -9,17 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.documents.pages import commands_for
 from tests.gateway import podman as engine
+from tests.gateway.compose_files import ROOT
 from tests.gateway.composed import ONCE, ORDER
 from tests.gateway.podman import Contained, Podman
 from tests.gateway.test_container_processes import CAPABILITY_SETS, status, writable_mounts
 from tests.psirp_stack import test_netns
 
-pytestmark = [
-    pytest.mark.skipif(test_netns.why_not() is not None, reason=str(test_netns.why_not())),
-    pytest.mark.skipif(engine.why_not() is not None, reason=str(engine.why_not())),
-    pytest.mark.timeout(1200),
-]
+wants_podman = pytest.mark.skipif(
+    test_netns.why_not() is not None or engine.why_not() is not None,
+    reason=str(test_netns.why_not() or engine.why_not()),
+)
+pytestmark = pytest.mark.timeout(1200)
 
 LARGEST = 120 << 20
 """Of what the Dockerfile adds to its base."""
@@ -51,6 +53,16 @@ def podman() -> Iterator[Podman]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def test_the_handbook_says_how_to_run_the_others() -> None:
+    install, run = commands_for(
+        "tests/gateway/test_container_image.py::test_the_handbook_says_how_to_run_the_others", "docs/operations.md"
+    )
+    assert install[:3] == ["apt-get", "install", "--no-install-recommends"]
+    assert {*install[3:], "conmon"} >= set(engine.TOOLS), "podman brings conmon along"
+    assert run == [f"{engine.WISH}=1", ".venv/bin/pytest", str(Path(__file__).relative_to(ROOT))]
+
+
+@wants_podman
 def test_the_image_is_small_and_has_nothing_it_does_not_need(podman: Podman) -> None:
     (image,) = json.loads(podman.run("image", "inspect", "psph"))
     (base,) = (one for one in json.loads(podman.run("images", "--format=json")) if "python" in str(one.get("Names")))
@@ -65,6 +77,7 @@ def test_the_image_is_small_and_has_nothing_it_does_not_need(podman: Podman) -> 
     assert rest[0].startswith("psph ")
 
 
+@wants_podman
 def test_a_publication_crosses_between_containers(podman: Podman) -> None:
     with contextlib.ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="psph-c-"))

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.documents.pages import commands_for
 from tests.gateway import confinement
 from tests.gateway.compose_files import RAW_ETHERNET, ROOT
 from tests.gateway.composed import ONCE, ORDER, REPORT, SCRAPER, Composed
@@ -171,6 +172,12 @@ def test_a_publication_crosses_from_the_feed_to_the_reader(composed: Composed) -
 
 @pytest.mark.timeout(300)
 def test_raw_ethernet_has_the_one_capability_it_needs(raw_ethernet: Composed) -> None:
+    ((*words, end, build),) = commands_for(
+        "tests/gateway/test_container_processes.py::test_raw_ethernet_has_the_one_capability_it_needs",
+        "docs/operations.md",
+    )
+    files = ["docker-compose.yml", str(RAW_ETHERNET.relative_to(ROOT))]
+    assert (words, end, build) == (["docker", "compose", "-f", files[0], "-f", files[1]], "up", "--build")
     composed = raw_ethernet
     composed.up(ONCE, *ORDER)
     composed.heard("reader", "urn:psph:feed:")
@@ -202,6 +209,11 @@ def table(report: Path, name: str) -> list[dict[str, str]]:
 @pytest.mark.timeout(400)
 def test_spark_makes_a_report_of_what_the_gateways_traced(composed: Composed) -> None:
     pytest.importorskip("pyspark")
+    ((*words, service),) = commands_for(
+        "tests/gateway/test_container_processes.py::test_spark_makes_a_report_of_what_the_gateways_traced",
+        "docs/operations.md",
+    )
+    assert (words, service) == (["docker", "compose", "--profile", "spark", "run", "--rm"], REPORT)
     composed.up(ONCE, *ORDER)
     deliveries = 3
     composed.heard("reader", "urn:psph:feed:", deliveries)
