@@ -8,7 +8,7 @@ import pytest
 from tests.waiting import until
 
 HERE = Path(__file__).parent
-ALLOWED = {"waiting.py", "test_access_tls.py", "test_telemetry_command.py"}
+ALLOWED = {"waiting.py"}
 
 
 def sleeps(source: str) -> list[int]:

@@ -178,9 +178,9 @@ class Client:
             self._runner.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._runner
-        for shared in self._items.values():
-            for listener in shared.listeners:
-                await listener.stop()
+        # As they were: others may unsubscribe while one is awaited.
+        for listener in [listener for shared in self._items.values() for listener in shared.listeners]:
+            await listener.stop()
         for _, answer in self._unanswered.values():
             if not answer.done():
                 answer.set_exception(NotAttachedError("the client was closed"))

@@ -31,8 +31,9 @@ from psirp_stack.authentication.keys import KeyPair
 from psirp_stack.node.api import Client
 from tests.gateway.distant import HOST, DistantDomain, feed
 from tests.gateway.test_access_tls import make
-from tests.gateway.test_crossing import Subscriber, until
+from tests.gateway.test_crossing import Subscriber
 from tests.gateway.test_telemetry_command import Collector
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(240)
 PATIENCE = 90.0
@@ -365,11 +366,13 @@ async def use_upstream(http: ClientSession, other: Gateway, domain: DistantDomai
     """A subscription that the gateway holds at the hub of another domain, with a secret that it made itself."""
     async with Subscriber() as far:
         form = {"hub.mode": "subscribe", "hub.topic": domain.topic, "hub.callback": far.callback}
-        async with asyncio.timeout(PATIENCE):
-            while not domain.subscribed:  # the network has only just come up
-                async with http.post(other.hub.url, data=form) as answer:
-                    assert answer.status == 202
-                await asyncio.sleep(0.2)
+
+        async def is_subscribed() -> bool:
+            async with http.post(other.hub.url, data=form) as answer:
+                assert answer.status == 202
+            return bool(domain.subscribed)
+
+        await until(is_subscribed, PATIENCE, "the network has only just come up")
         (held,) = domain.subscribed.values()
         assert held.secret is not None
         known.add("secret of the upstream subscription", held.secret)

@@ -20,6 +20,7 @@ from gateway.operations.reload import ReloadPlan, apply_reload, in_force
 from push_hub.canary import CanaryConfig
 from push_hub.hub import Hub, HubConfig
 from push_hub.tls import CertificateRefused, CertificateReplaced, TlsFiles, TlsPort
+from tests.waiting import until
 
 
 def make(
@@ -94,14 +95,10 @@ async def test_the_hub_speaks_tls_and_takes_up_new_files(tmp_path: Path) -> None
                 await http.get(hub.url.replace("https:", "http:"))
         assert await asyncio.to_thread(shown, hub.url) == "first"
         files.key.write_bytes(b"half written")
-        async with asyncio.timeout(20):
-            while not any(isinstance(event, CertificateRefused) for event in told):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until(lambda: any(isinstance(event, CertificateRefused) for event in told))
         assert await asyncio.to_thread(shown, hub.url) == "first", "what cannot be used changes nothing"
         make(tmp_path, "second")
-        async with asyncio.timeout(20):
-            while not any(isinstance(event, CertificateReplaced) for event in told):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until(lambda: any(isinstance(event, CertificateReplaced) for event in told))
         assert await asyncio.to_thread(shown, hub.url) == "second"
     finally:
         await hub.stop()
@@ -150,9 +147,7 @@ async def test_the_admin_port_speaks_tls_and_takes_up_new_files(tmp_path: Path) 
     told: list[object] = []
 
     async def heard(kind: type) -> None:
-        async with asyncio.timeout(20):
-            while not any(isinstance(event, kind) for event in told):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until(lambda: any(isinstance(event, kind) for event in told))
 
     config = check(document, tmp_path)
     gateway = Gateway(config, observer=told.append)
@@ -219,9 +214,7 @@ async def test_the_web_port_speaks_tls_and_takes_up_new_files(tmp_path: Path) ->
     told: list[object] = []
 
     async def heard(kind: type) -> None:
-        async with asyncio.timeout(20):
-            while not any(isinstance(event, kind) for event in told):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until(lambda: any(isinstance(event, kind) for event in told))
 
     config = check(document, tmp_path)
     gateway = Gateway(config, observer=told.append)

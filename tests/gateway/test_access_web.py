@@ -13,7 +13,8 @@ from gateway.adapters.chat import ChatConfig
 from gateway.adapters.chat_store import State
 from gateway.adapters.stream import StreamConfig
 from push_hub.limits import Rate
-from tests.gateway.web_world import Domain, Reader, World, started_world, until
+from tests.gateway.web_world import Domain, Reader, World, started_world
+from tests.waiting import until
 
 DENY, ALLOW = Effect.DENY, Effect.ALLOW
 PUBLISH, SUBSCRIBE = frozenset({Act.PUBLISH}), frozenset({Act.SUBSCRIBE})

@@ -16,7 +16,8 @@ from aiohttp.test_utils import TestServer
 from psirp_stack.emulation.network import EmulatedNetwork, socket_of
 from psirp_stack.emulation.plan import plan
 from psirp_stack.node.config import TimesFile
-from tests.gateway.test_crossing import Publisher, Subscriber, until
+from tests.gateway.test_crossing import Publisher, Subscriber
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(180)
 PATIENCE = 60.0
@@ -75,12 +76,13 @@ async def test_a_gateway_tells_what_it_does(tmp_path: Path) -> None:
             form["hub.callback"] = f"{reader.callback}?key=k3y-of-callback"
             async with http.post(hub, data=form) as answer:
                 assert answer.status == 202
-            for _ in range(int(PATIENCE)):
+
+            async def is_subscribed() -> bool:
                 async with http.get(f"{dashboard}api/topics", params={"q": "feed"}, headers=headers) as answer:
                     found = await answer.json()
-                if found and found[0]["subscribers"]:
-                    break
-                await asyncio.sleep(0.1)
+                return bool(found and found[0]["subscribers"])
+
+            await until(is_subscribed)
             async with http.post(hub, data={"hub.mode": "publish", "hub.url": blog.topic}) as answer:
                 assert answer.status in (202, 204)
             await until(lambda: reader.received)

@@ -271,6 +271,17 @@ async def test_closing_ends_what_waits(node: RunningNode, path: Path) -> None:
     await until(lambda: node.node.desk.applications == [])
 
 
+async def test_a_subscription_may_end_while_the_client_closes(node: RunningNode, path: Path) -> None:
+    client = await Client.attach(path)
+    items = [Identifier(scope(number)) for number in range(4, 8)]
+    subscriptions = [await client.subscribe(SID, rid, lambda _: None) for rid in items]
+    closed, *ended = await asyncio.gather(
+        client.close(), *map(client.unsubscribe, subscriptions[1:]), return_exceptions=True
+    )
+    assert closed is None
+    assert all(error is None or isinstance(error, NotAttachedError) for error in ended)
+
+
 async def test_status_is_json_that_names_the_node(node: RunningNode, path: Path) -> None:
     async with await Client.attach(path, application="asker") as client:
         account = json.loads(await client.status())
