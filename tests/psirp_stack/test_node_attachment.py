@@ -273,13 +273,21 @@ async def test_closing_ends_what_waits(node: RunningNode, path: Path) -> None:
 
 async def test_a_subscription_may_end_while_the_client_closes(node: RunningNode, path: Path) -> None:
     client = await Client.attach(path)
-    items = [Identifier(scope(number)) for number in range(4, 8)]
-    subscriptions = [await client.subscribe(SID, rid, lambda _: None) for rid in items]
-    closed, *ended = await asyncio.gather(
-        client.close(), *map(client.unsubscribe, subscriptions[1:]), return_exceptions=True
-    )
-    assert closed is None
-    assert all(error is None or isinstance(error, NotAttachedError) for error in ended)
+    busy = asyncio.Event()
+
+    async def ends_the_other(publication: Publication) -> None:
+        busy.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            with pytest.raises(NotAttachedError):
+                await client.unsubscribe(other)
+
+    await client.subscribe(SID, RID, ends_the_other)
+    other = await client.subscribe(SID, Identifier(scope(5)), lambda _: None)
+    await client.publish(SID, RID, b"something")
+    await busy.wait()
+    await client.close()
 
 
 async def test_status_is_json_that_names_the_node(node: RunningNode, path: Path) -> None:
