@@ -147,7 +147,24 @@ SUBSCRIPTION_TABLES = [
     Migration(
         "push_hub.subscriptions",
         3,
-        # Whether anybody wants reduced documents of a topic, without looking through all its subscribers.
-        ["CREATE INDEX subscriptions_reduced ON subscriptions (topic) WHERE dialect = '0.3' OR difference = 1"],
+        [
+            # Whether anybody wants reduced documents of a topic, without looking through all its subscribers.
+            "CREATE INDEX subscriptions_reduced ON subscriptions (topic) WHERE dialect = '0.3' OR difference = 1",
+            # Another one after every change of a topic's subscriptions: what was read with it is good until then.
+            "ALTER TABLE subscriber_counts ADD COLUMN stamp INTEGER NOT NULL DEFAULT 0",
+            "DROP TRIGGER subscription_added",
+            "DROP TRIGGER subscription_removed",
+            """CREATE TRIGGER subscription_added AFTER INSERT ON subscriptions BEGIN
+                INSERT INTO subscriber_counts VALUES (new.topic, 1, random())
+                ON CONFLICT (topic) DO UPDATE SET live = live + 1, stamp = random();
+            END""",
+            """CREATE TRIGGER subscription_changed AFTER UPDATE ON subscriptions BEGIN
+                UPDATE subscriber_counts SET stamp = random() WHERE topic = new.topic;
+            END""",
+            """CREATE TRIGGER subscription_removed AFTER DELETE ON subscriptions BEGIN
+                UPDATE subscriber_counts SET live = live - 1, stamp = random() WHERE topic = old.topic;
+                DELETE FROM subscriber_counts WHERE topic = old.topic AND live = 0;
+            END""",
+        ],
     ),
 ]

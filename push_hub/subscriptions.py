@@ -14,6 +14,7 @@ from push_hub.model import Dialect, SignatureMethod, Subscription
 from push_hub.protocol.leases import is_live, lease_until, refresh_at
 from push_hub.protocol.numbers import Mode
 from push_hub.protocol.verification import Intent, intent_from_text, intent_to_text
+from push_hub.subscriber_cache import SubscriberCache
 from storage import Database, Row, Transaction
 
 T = TypeVar("T")
@@ -70,18 +71,30 @@ class Subscriptions:
     def __init__(self, database: Database, *, history_rows: int = DEFAULT_HISTORY_ROWS) -> None:
         self._database = database
         self._history_rows = history_rows
+        self._cache = SubscriberCache()
 
     # -- reading
 
     def page(self, topic: str, after_id: int, limit: int, now: float) -> Sequence[Subscription]:
+        # Asked for before the page is read: one that changes in between is kept under a stamp that is over.
+        stamps = self._database.read("SELECT stamp FROM subscriber_counts WHERE topic = ?", (topic,))
+        if not stamps:
+            return []
+        stamp = stamps[0][0]
+        known = self._cache.find(topic, after_id, limit, stamp, now)
+        if known is not None:
+            return known
         rows = self._database.read(
-            f"SELECT id, callback, secret, signature, dialect, lease_until, {_DIFFERENCE} "  # noqa: S608 - own constants
+            f"SELECT id, callback, secret, signature, dialect, lease_until, {_DIFFERENCE}, difference "  # noqa: S608 - own constants
             "FROM subscriptions INDEXED BY subscriptions_by_topic "
             "WHERE topic = ? AND id > ? AND lease_until > ? ORDER BY id LIMIT ?",
             (topic, after_id, now, limit),
         )
         methods, dialects = _METHODS, _DIALECTS
-        return [Subscription(a, topic, b, c, methods[d], dialects[e], f, g == 1) for a, b, c, d, e, f, g in rows]
+        page = [Subscription(a, topic, b, c, methods[d], dialects[e], f, g == 1) for a, b, c, d, e, f, g, _ in rows]
+        if not any(row[-1] for row in rows):
+            self._cache.keep(topic, after_id, limit, stamp, page)
+        return page
 
     def get(self, subscription_id: int, now: float) -> Subscription | None:
         rows = self._database.read(
