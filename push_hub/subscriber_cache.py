@@ -1,7 +1,8 @@
 """Pages of subscribers that were read before: who is subscribed changes seldom, and is asked for every publication.
 
 A topic's stamp is another after each change of one of its subscriptions, by whomever: triggers see to that. A page is
-good as long as the stamp is the one it was read with, and none of its leases has ended.
+good as long as the stamp is the one it was read with, none of its leases has ended, and the clock was not set back to
+where others that are not in it had not ended either.
 """
 
 from collections import OrderedDict
@@ -16,6 +17,8 @@ DEFAULT_KEPT = 32_768
 
 class _Kept(NamedTuple):
     stamp: int
+    since: float
+    """When it was read."""
     until: float
     """The end of the lease that ends first."""
     page: Sequence[Subscription]
@@ -36,19 +39,19 @@ class SubscriberCache:
         kept = self._pages.get(key)
         if kept is None:
             return None
-        if kept.stamp != stamp or kept.until <= now:
+        if kept.stamp != stamp or not kept.since <= now < kept.until:
             self._drop(key)
             return None
         self._pages.move_to_end(key)
         return kept.page
 
-    def keep(self, topic: str, after_id: int, limit: int, stamp: int, page: Sequence[Subscription]) -> None:
+    def keep(self, topic: str, after_id: int, limit: int, stamp: int, now: float, page: Sequence[Subscription]) -> None:
         """Not of subscribers who want differences: whether they get them depends on more than their subscription."""
         if not page or len(page) > self._most:
             return
         key = (topic, after_id, limit)
         self._drop(key)
-        self._pages[key] = _Kept(stamp, min(subscription.lease_until for subscription in page), page)
+        self._pages[key] = _Kept(stamp, now, min(subscription.lease_until for subscription in page), page)
         self._kept += len(page)
         while self._kept > self._most:
             self._drop(next(iter(self._pages)))

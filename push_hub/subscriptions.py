@@ -93,7 +93,7 @@ class Subscriptions:
         methods, dialects = _METHODS, _DIALECTS
         page = [Subscription(a, topic, b, c, methods[d], dialects[e], f, g == 1) for a, b, c, d, e, f, g, _ in rows]
         if not any(row[-1] for row in rows):
-            self._cache.keep(topic, after_id, limit, stamp, page)
+            self._cache.keep(topic, after_id, limit, stamp, now, page)
         return page
 
     def get(self, subscription_id: int, now: float) -> Subscription | None:

@@ -90,14 +90,14 @@ def test_no_more_is_kept_than_allowed() -> None:
         return [Subscription(n, "t", "c", None, SignatureMethod.SHA1, Dialect.WEBSUB, 9.0, False) for n in range(count)]
 
     cache = SubscriberCache(most=10)
-    cache.keep("t", 0, 4, 1, some(4))
-    cache.keep("t", 4, 4, 1, some(4))
+    cache.keep("t", 0, 4, 1, 0.0, some(4))
+    cache.keep("t", 4, 4, 1, 0.0, some(4))
     assert cache.find("t", 0, 4, 1, 0.0) is not None
-    cache.keep("t", 8, 4, 1, some(4))
+    cache.keep("t", 8, 4, 1, 0.0, some(4))
     assert cache.find("t", 4, 4, 1, 0.0) is None, "it was asked for least recently"
     assert cache.find("t", 0, 4, 1, 0.0) is not None
     assert len(cache) == 8
-    cache.keep("u", 0, 99, 1, some(11))
+    cache.keep("u", 0, 99, 1, 0.0, some(11))
     assert cache.find("u", 0, 99, 1, 0.0) is None
     assert len(cache) == 8
     assert cache.find("t", 0, 4, 2, 0.0) is None
