@@ -172,6 +172,9 @@ def test_every_time_to_live_is_rewritten_where_it_stands(ttl: int) -> None:
         fast.forward([data, data], 2, NOW)
         assert sent == [reference_decision(data, 2, table).frame] * 2
         assert fast.statistics.cache_hits == 1
+        fast.forward([data, data, data], 2, NOW)
+        assert sent == [reference_decision(data, 2, table).frame] * 5
+        assert fast.statistics.cache_hits == 4
 
 
 def test_a_frame_broken_behind_a_cached_header_is_dropped() -> None:
@@ -185,4 +188,13 @@ def test_a_frame_broken_behind_a_cached_header_is_dropped() -> None:
     wanted = [reference_decision(each, 2, table) for each in broken]
     assert {decision.drop for decision in wanted} == {Drop.MALFORMED, None}
     fast.forward([data, *broken], 2, NOW)
-    assert sent[1:] == [decision.frame for decision in wanted if decision.drop is None]
+    passed = [decision.frame for decision in wanted if decision.drop is None]
+    assert sent[1:] == passed
+    good = sent[0]
+    sent.clear()
+    fast.forward([data, *broken, data], 2, NOW)
+    assert sent == [good, *passed, good], "also in a batch whose headers are all known"
+    for each, decision in zip(broken, wanted, strict=True):
+        sent.clear()
+        fast.forward([data, each, data, data], 2, NOW)
+        assert sent == [good, *([] if decision.drop else [decision.frame]), good, good]
