@@ -285,9 +285,11 @@ class Control:
                 if not is_kept and crossing.version is not None:
                     # This may take long, and the network keeps a version for a time only.
                     work = partial(ControlStore.receive, item, crossing.version, crossing)
-                    with contextlib.suppress(StorageError):
+                    try:
                         await asyncio.wrap_future(self._store.database.write(work))
                         is_kept = True
+                    except StorageError as failure:  # on the next round, perhaps
+                        self._tell(StoreFailed(str(failure)))
                 await asyncio.sleep(wait)
                 wait = min(2 * wait, self.config.retry_cap)
                 continue

@@ -11,7 +11,6 @@ documents it is passed on at once, and taken apart afterwards, for those who may
 """
 
 import asyncio
-import contextlib
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -157,15 +156,17 @@ class Visits:
 
     async def _catch_up(self, topic: str) -> None:
         look: Look | None = None
-        while (newest := self._behind[topic]) is not look:
-            look = newest
-            # It was published: what is wrong with it here costs the next update its reduced form, nothing else.
-            with contextlib.suppress(UnsafeXmlError, StorageError):
+        try:
+            while (newest := self._behind[topic]) is not look:
+                look = newest
                 apart = await self._looker.take_apart(topic, look, self._store.source(topic))
                 await asyncio.wrap_future(
                     self._store.caught_up(topic, look.digest, apart.frame, apart.entries, apart.hints, self._clock())
                 )
-        del self._behind[topic]
+        except Exception as error:  # it was published: this costs the next update its reduced form, nothing else
+            self._observe(DocumentRefused(topic, f"published, but not taken apart: {reason_of(error)}"))
+        finally:
+            del self._behind[topic]
 
     async def stop(self) -> None:
         """What is still to be taken apart stays so."""

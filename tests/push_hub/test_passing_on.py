@@ -10,9 +10,11 @@ import pytest
 from push_hub.hub import TABLES
 from push_hub.intake import Intake, IntakeConfig
 from push_hub.intake.entries import take_apart
+from push_hub.intake.events import DocumentRefused, IntakeEvent
 from push_hub.intake.feeds import Feed
 from push_hub.model import Content, Dialect
 from push_hub.protocol.requests import RequestError
+from push_hub.xmlguard import UnsafeXmlError
 from storage import Database
 from tests.push_hub.feeds import Item, atom
 from tests.push_hub.fetcher import LogSink, ScriptedFetch
@@ -28,10 +30,13 @@ class Reader:
         self.may_go = asyncio.Event()
         self.asked = asyncio.Event()
         self.read_bodies: list[bytes] = []
+        self.fault: Exception | None = None
 
     async def read(self, topic: str, content_type: str, body: bytes) -> Feed | None:
         self.asked.set()
         await self.may_go.wait()
+        if self.fault is not None:
+            raise self.fault
         self.read_bodies.append(body)
         return take_apart(body, content_type)
 
@@ -43,7 +48,10 @@ class Setup:
         self.database = database
         self.reader = Reader()
         self.sink = LogSink(database)
-        self.intake = Intake(database, ScriptedFetch(), self.sink, IntakeConfig(), lambda: 1.0, reader=self.reader)
+        self.events: list[IntakeEvent] = []
+        self.intake = Intake(
+            database, ScriptedFetch(), self.sink, IntakeConfig(), lambda: 1.0, self.events.append, reader=self.reader
+        )
 
     def subscribe(self, dialect: Dialect, difference: bool = False) -> None:
         self.database.write(
@@ -102,7 +110,7 @@ async def test_who_wants_it_reduced_gets_it_reduced(tmp_path: Path, dialect: Dia
     async with setup_in(tmp_path) as setup:
         setup.reader.may_go.set()
         setup.subscribe(Dialect.WEBSUB)
-        setup.subscribe(dialect, difference) if difference else setup.subscribe(Dialect.PUSH_03)
+        setup.subscribe(dialect, difference)
         await setup.bring(atom([Item("a")]))
         await setup.bring(atom([Item("b"), Item("a")]))
         assert setup.published()[-1] == (atom([Item("b"), Item("a")]), atom([Item("b")]))
@@ -125,6 +133,19 @@ async def test_a_prolog_that_could_harm_a_parser_is_refused_before_anything_is_p
             await setup.bring(bomb)
         assert setup.published() == []
         assert not setup.reader.asked.is_set()
+
+
+async def test_what_cannot_be_taken_apart_is_told_and_stops_nothing(tmp_path: Path) -> None:
+    async with setup_in(tmp_path) as setup:
+        setup.reader.fault = UnsafeXmlError("too deep")
+        setup.reader.may_go.set()
+        await setup.bring(atom([Item("a")]))
+        await setup.caught_up()
+        assert [type(event) for event in setup.events] == [DocumentRefused]
+        setup.reader.fault = None
+        await setup.bring(atom([Item("b"), Item("a")]))
+        await setup.caught_up()
+        assert setup.entries() == 2
 
 
 async def test_a_stop_leaves_nothing_running(tmp_path: Path) -> None:
