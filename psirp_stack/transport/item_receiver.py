@@ -1,102 +1,27 @@
 """One item at a subscriber's node: versions put together, checked, and handed up in order, each once."""
 
-import hashlib
-from collections import OrderedDict, deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from operator import attrgetter
 
 from identifiers.identifier import ItemId
 from psirp_stack.control.messages import OPEN_SCOPE, ScopePolicy
-from psirp_stack.transport.config import MAX_CONTENT_BYTES, VERSION_COST, TransportConfig
-from psirp_stack.transport.events import Dropped, ReceiverEvent, VersionArrived, VersionSkipped
+from psirp_stack.transport.assembly import Assembly
+from psirp_stack.transport.config import MAX_CONTENT_BYTES, VERSION_COST
+from psirp_stack.transport.early_segments import EarlySegments
+from psirp_stack.transport.events import Dropped, VersionArrived, VersionSkipped
 from psirp_stack.transport.frames import ControlFrame, is_usable
-from psirp_stack.transport.hooks import PacketVerifier, PublicationVerifier, WallClock
-from psirp_stack.transport.messages import (
-    MAX_COPIES,
-    Announcement,
-    Ask,
-    Have,
-    Retained,
-    Want,
-    segment_count,
-    valid_segment_size,
-)
-from psirp_stack.transport.reassembly import Body, Early
-from psirp_stack.transport.source import Slot, Source, ranges_of
-from psirp_stack.transport.versions import content_ids
-from psirp_stack.wire.codec import MetadataHeader
+from psirp_stack.transport.messages import Announcement, Have, Retained, segment_count, valid_segment_size
+from psirp_stack.transport.reader_room import ReaderRoom
+from psirp_stack.transport.reassembly import Body
+from psirp_stack.transport.receiver_context import ReceiverContext, Since
+from psirp_stack.transport.recent_versions import RecentVersions
+from psirp_stack.transport.requests import Requests
+from psirp_stack.transport.source import Slot, Source
+from psirp_stack.transport.source_state import SourceState
+from psirp_stack.transport.version_check import parts_as_announced, refusal
 
-Since = bytes | tuple[int, int]
-"""The last version a subscriber has: its id, or its epoch and number."""
-
-WANTS_AT_ONCE = 8
-ASKED_AT_ONCE = 64
-MAX_GUESSES = 3
 MAX_REFUSALS = 3
-TRIES_PER_COPY = 3
 JOIN_DELAY = 0.1
 """Seconds in which a publisher should have said something by itself."""
-EARLY_SECONDS = 5.0
-
-Say = Callable[["ItemReceiver", Source, Want | Have | Ask], None]
-
-
-@dataclass(slots=True)
-class ReceiverCounters:
-    """What the subscriber's side of a node has done, and why it did not use something."""
-
-    delivered: int = 0
-    segments: int = 0
-    duplicates: int = 0
-    """Segments and announcements of what is there already."""
-    equal_versions: int = 0
-    """Versions that another publisher had sent before."""
-    skipped: int = 0
-    malformed: int = 0
-    not_ours: int = 0
-    outdated: int = 0
-    """Of an earlier epoch of the publisher."""
-    tampered: int = 0
-    refused: int = 0
-    """By the signature check."""
-    no_room: int = 0
-    reassembly_full: int = 0
-    early: int = 0
-    early_lost: int = 0
-    too_far_ahead: int = 0
-    timed_out: int = 0
-    sources_forgotten: int = 0
-    asked: int = 0
-    wanted: int = 0
-    acknowledged: int = 0
-    no_way: int = 0
-    events_lost: int = 0
-
-
-@dataclass(slots=True)
-class ReceiverContext:
-    """What all items of a node share."""
-
-    name: str
-    config: TransportConfig
-    wall_ms: WallClock
-    verify: PublicationVerifier | None
-    verify_packet: PacketVerifier | None
-    say: Say
-    counters: ReceiverCounters = field(default_factory=ReceiverCounters)
-    events: deque[ReceiverEvent] = field(default_factory=deque)
-    held: int = 0
-    """Bytes of segments that are not handed up."""
-    urgent: dict[Source, "ItemReceiver"] = field(default_factory=dict)
-    """To whom an acknowledgement goes out at once."""
-
-    def tell(self, event: ReceiverEvent) -> None:
-        """Queue an event. Versions always find room: without room none is put together."""
-        if len(self.events) >= self.config.max_events and not isinstance(event, VersionArrived):
-            self.counters.events_lost += 1
-        else:
-            self.events.append(event)
 
 
 class ItemReceiver:
@@ -108,58 +33,41 @@ class ItemReceiver:
         self.context = context
         self.item = item
         self.key = bytes(item)
-        self.life = life
         self.policy: ScopePolicy = OPEN_SCOPE
         self.served_by: str | None = None
         self.sources: dict[str, Source] = {}
         self._since = since
         self._future_only = future_only
-        self._bodies: dict[bytes, Body] = {}
-        self._unopened: set[bytes] = set()
-        self._early: OrderedDict[bytes, Early] = OrderedDict()
-        self._early_held = 0
-        self._recent: OrderedDict[bytes, tuple[str, int]] = OrderedDict()
-        """Version ids that were handed up, and whose order they count for."""
-        self._room_set: int | None = None
-        self._unconsumed = 0
-        self._offered = context.config.room_bytes
+        self._room = ReaderRoom(context)
+        self._requests = Requests(self, life, since, future_only, self._room)
+        self._early = EarlySegments(context)
+        self._assembly = Assembly(context, self._room, self._early)
+        self._recent = RecentVersions(context.config.recent_versions)
         self._began = False
 
     # Flow control.
 
-    @property
-    def room(self) -> int:
-        """Bytes that the reader takes now."""
-        if len(self.context.events) >= self.context.config.max_events:
-            return 0
-        if self._room_set is None:
-            return self.context.config.room_bytes
-        return max(0, self._room_set - self._unconsumed)
-
     def set_room(self, room: int, now: float) -> None:
-        self._room_set = room
-        self._room_changed(now)
+        if self._room.set(room):
+            self._tell_room(now)
 
     def consumed(self, cost: int, now: float) -> None:
-        self._unconsumed = max(0, self._unconsumed - cost)
-        self._room_changed(now)
+        if self._room.consumed(cost):
+            self._tell_room(now)
 
-    def _room_changed(self, now: float) -> None:
-        """Tell publishers when there is much more room than they know of, and go on with what waited for it."""
-        room = self.room
-        whole = self._room_set if self._room_set is not None else self.context.config.room_bytes
-        if room - self._offered >= whole // 2 or (self._offered < VERSION_COST <= room):
-            for source in self.sources.values():
-                if source.expected is not None and not source.dormant:
-                    self.context.urgent[source] = self
-                    source.hurry(now)
+    def _tell_room(self, now: float) -> None:
+        """There is much more room than publishers know of; what waited for it goes on."""
+        for source in self.sources.values():
+            if source.state is SourceState.FOLLOWING:
+                self.context.urgent[source] = self
+                source.hurry(now)
 
     # What arrives.
 
     def segment(self, version_id: bytes, number: int, payload: bytes, now: float) -> None:
         context = self.context
         context.counters.segments += 1
-        body = self._bodies.get(version_id)
+        body = self._assembly.body(version_id)
         if body is None:
             self._segment_without_body(version_id, number, payload, now)
             return
@@ -192,41 +100,20 @@ class ItemReceiver:
 
     def _segment_without_body(self, version_id: bytes, number: int, payload: bytes, now: float) -> None:
         """A segment whose metadata is late or lost waits for it a while."""
-        counters, config = self.context.counters, self.context.config
-        if version_id in self._unopened:
+        counters = self.context.counters
+        if self._assembly.has_no_room_for(version_id):
             counters.no_room += 1
             return
         if version_id in self._recent:
             counters.duplicates += 1
             return
-        early = self._early.get(version_id)
-        if early is None:
-            while len(self._early) >= config.early_versions:
-                self._drop_early(next(iter(self._early)))
-                counters.early_lost += 1
-            early = self._early[version_id] = Early(now)
+        if self._early.add(version_id, number, payload, now):
             source = self._latest_source()
             if source is not None and source.expected is not None and source.guess_due is None:
-                source.guess_due, source.guesses = now + config.reorder_delay, 0
-        if (
-            self._early_held + len(payload) > config.early_bytes
-            or self.context.held + len(payload) > config.reassembly_bytes
-        ):
-            counters.early_lost += 1
-            return
-        counters.early += 1
-        held = early.add(number, payload)
-        self._early_held += held
-        self.context.held += held
+                source.guess_due, source.guesses = now + self.context.config.reorder_delay, 0
 
     def _latest_source(self) -> Source | None:
         return max(self.sources.values(), key=attrgetter("heard"), default=None)
-
-    def _drop_early(self, version_id: bytes) -> Early:
-        early = self._early.pop(version_id)
-        self._early_held -= early.held
-        self.context.held -= early.held
-        return early
 
     def announcement(
         self, control: ControlFrame, way: bytes, announced: Announcement, now: float, hops: int | None = None
@@ -248,8 +135,8 @@ class ItemReceiver:
         if source.expected is None:
             if joining and (self._since is None or self._began):
                 self._begin(source, joining if self._future_only else max(joining - 1, 1), now)
-            elif source.join_due is None:
-                source.join_due = now
+            else:
+                source.start_unknown(now)
         self._let_go_before(source, announced.oldest, now)
         if source.expected is not None and announced.number < source.expected:
             counters.duplicates += 1
@@ -288,8 +175,8 @@ class ItemReceiver:
                     reason = "the version to go on from is not retained; beginning with the oldest that is"
                     self._skip(source, 0, message.start - 1, reason)
                 self._begin(source, message.start, now)
-            elif source.join_due is None:
-                source.join_due = now
+            else:
+                source.start_unknown(now)
         source.newest = max(source.newest, message.newest)
         source.fill(now)
         self._let_go_before(source, message.oldest, now)
@@ -342,16 +229,7 @@ class ItemReceiver:
         source.slots.clear()
 
     def _close(self, slot: Slot) -> None:
-        """Let go of a version's content, unless another version has the same."""
-        body, slot.body = slot.body, None
-        if slot.complete:
-            self.context.held -= len(slot.content)
-        self._unopened.discard(slot.version_id)
-        if body is not None and not any(
-            other.body is body for source in self.sources.values() for other in source.slots.values()
-        ):
-            self.context.held -= body.clear()
-            self._bodies.pop(body.version_id, None)
+        self._assembly.close(slot, self.sources.values())
 
     def _let_go_before(self, source: Source, oldest: int, now: float) -> None:
         """Versions before this one cannot be had any more; what is there of them is handed up all the same."""
@@ -377,44 +255,17 @@ class ItemReceiver:
 
     def _open(self, source: Source, slot: Slot, now: float) -> bool:
         """Make a place for a version's content, if there is room for it; true when content is awaited now."""
-        announced = slot.announcement
-        if announced is None or slot.body is not None or slot.complete:
-            return False
-        size = slot.length + announced.attributes_in_body
-        body = self._bodies.get(slot.version_id)
+        body = self._assembly.open(source, slot, now)
         if body is None:
-            room = self.room
-            open_bytes = sum(body.size for body in self._bodies.values()) if self._bodies else 0
-            if room <= 0 or (slot.number != source.expected and open_bytes + size > max(room, self._offered)):
-                self._unopened.add(slot.version_id)
-                self._drop_early_of(slot.version_id)
-                return False
-            self._unopened.discard(slot.version_id)
-            body = self._bodies[slot.version_id] = Body(slot.version_id, size, announced.segment_size, now, source)
-        elif body.size != size:
-            return False  # the same content with attributes of another length: its turn comes after the other's
-        slot.body = body
-        early = self._drop_early(slot.version_id) if slot.version_id in self._early else None
-        if early is not None:
-            for number, payload in early.parts.items():
-                if body.add(number, payload):
-                    self.context.held += len(payload)
+            return False
         if not body.missing:
             self._completed(body, now)
             return False
-        if body.has_gap:
-            body.gap_since = now
         return True
-
-    def _drop_early_of(self, version_id: bytes) -> None:
-        if version_id in self._early:
-            self._drop_early(version_id)
 
     def _completed(self, body: Body, now: float) -> None:
         """All segments are there: check them, and hand up what is in order."""
-        del self._bodies[body.version_id]
-        content = body.join()
-        self.context.held -= body.held
+        content = self._assembly.finish(body)
         for source in list(self.sources.values()):
             slots = [slot for slot in source.slots.values() if slot.body is body]
             for slot in slots:
@@ -422,11 +273,8 @@ class ItemReceiver:
                 announced = slot.announcement
                 if announced is None:
                     continue
-                split = announced.attributes_in_body
-                attributes, own = (content[:split], content[split:]) if split else (announced.attributes, content)
-                version_id, sha256 = content_ids(own)
-                wrong = version_id != body.version_id or sha256 != announced.sha256
-                if wrong or (split and hashlib.sha256(attributes).digest() != announced.attributes):
+                parts = parts_as_announced(slot, announced, content)
+                if parts is None:
                     self.context.counters.tampered += 1
                     self.context.tell(
                         Dropped(self.item, f"version {slot.number}: the content is not what was announced")
@@ -434,12 +282,12 @@ class ItemReceiver:
                     slot.reset(now)
                     slot.tries, slot.asked = 1, now - source.round_trip.timeout
                     continue
-                reason = self._refusal(slot, announced, attributes, now)
+                reason = refusal(self.context, self.item, slot, announced, parts.attributes, now)
                 if reason is not None:
                     self._refused(source, slot, reason, now)
                     continue
-                slot.complete, slot.attributes, slot.content = True, attributes, own
-                self.context.held += len(own)
+                slot.complete, slot.attributes, slot.content = True, parts.attributes, parts.content
+                self.context.held += len(parts.content)
             if slots:
                 self._hand_up(source, now)
 
@@ -456,24 +304,6 @@ class ItemReceiver:
             slot.refused = slot.complete = True
             if source.expected is not None:
                 self._skip(source, slot.number, slot.number, reason)
-
-    def _refusal(self, slot: Slot, announced: Announcement, attributes: bytes, now: float) -> str | None:
-        verify = self.context.verify
-        if verify is None:
-            return None
-        header = MetadataHeader(bytes(self.item.sid), bytes(self.item.rid), slot.version_id, length=slot.length)
-        normal = Announcement(
-            announced.publisher,
-            announced.epoch,
-            announced.number,
-            announced.published_ms,
-            attributes,
-            0,
-            announced.sha256,
-            oldest=0,
-            segment_size=0,
-        )
-        return verify(self.item, header, normal, slot.authentication, self.context.wall_ms(now))
 
     def _hand_up(self, source: Source, now: float) -> None:
         """Everything that is complete and has its turn."""
@@ -495,8 +325,7 @@ class ItemReceiver:
                 continue
             context.counters.delivered += 1
             self._began = True
-            if self._room_set is not None:
-                self._unconsumed += cost
+            self._room.handed_up(cost)
             signer = slot.authentication.signer if slot.authentication is not None else None
             context.tell(
                 VersionArrived(
@@ -524,17 +353,10 @@ class ItemReceiver:
             self._acknowledge_soon(source, now)
 
     def _is_repeated(self, source: Source, slot: Slot) -> bool:
-        """Whether another publisher, or this one in an earlier life, has sent the same content; once for each."""
-        recent = self._recent
-        origin = (source.name, source.epoch)
-        before = recent.pop(slot.version_id, None)
-        recent[slot.version_id] = origin
-        if len(recent) > self.context.config.recent_versions:
-            recent.popitem(last=False)
-        if before is None or before == origin:
-            return False
-        self.context.counters.equal_versions += 1
-        return True
+        """Whether another publisher, or this one in an earlier life, has sent the same content."""
+        repeated = self._recent.is_repeated(slot.version_id, (source.name, source.epoch))
+        self.context.counters.equal_versions += repeated
+        return repeated
 
     # Answers.
 
@@ -544,15 +366,7 @@ class ItemReceiver:
 
     def have(self, source: Source, now: float) -> Have | None:
         """What to tell a publisher now."""
-        if source.expected is None:
-            return None
-        number, progress = self._reached(source)
-        source.ack_due = None
-        source.unacked_versions = source.unacked_cost = 0
-        self._offered = self.room
-        self.context.counters.acknowledged += 1
-        held = max(0, int((now - source.delivered_at) * 1e6))
-        return Have(self.context.name, self.life, source.name, source.epoch, number, progress, self._offered, held)
+        return self._requests.acknowledgement(source, now)
 
     def served(self, publisher: str | None, policy: ScopePolicy, now: float) -> None:
         self.served_by, self.policy = publisher, policy
@@ -560,10 +374,9 @@ class ItemReceiver:
             return
         source = self.sources.get(publisher) or self._new_source(publisher, now)
         source.heard = now
-        source.dormant = False
+        source.was_named()
         if source.expected is None:
-            if source.join_due is None:
-                source.join_due = now + JOIN_DELAY
+            source.start_unknown(now + JOIN_DELAY)
         else:
             # It may have begun a new life, or lost its way to us: say where we are.
             source.ack_due = now + JOIN_DELAY
@@ -573,23 +386,19 @@ class ItemReceiver:
     def handle_timer(self, now: float) -> float | None:
         """Ask for what is overdue; says when to be called next."""
         due: float | None = None
-        for version_id in [name for name, early in self._early.items() if now >= early.since + EARLY_SECONDS]:
-            self._drop_early(version_id)
-            self.context.counters.early_lost += 1
+        self._early.expire(now)
         for source in self.sources.values():
             when = self._handle_source(source, now)
             if when is not None and (due is None or when < due):
                 due = when
-        if self._early:
-            oldest = next(iter(self._early.values())).since + EARLY_SECONDS
-            due = oldest if due is None or oldest < due else due
-        return due
+        expires = self._early.due
+        return expires if due is None or (expires is not None and expires < due) else due
 
     def _handle_source(self, source: Source, now: float) -> float | None:
         config = self.context.config
-        if source.dormant:
+        if source.is_silent:
             return None
-        waiting = source.join_due is not None or any(not slot.complete for slot in source.slots.values())
+        waiting = source.state is SourceState.JOINING or any(not slot.complete for slot in source.slots.values())
         if waiting and now - source.heard > config.reassembly_timeout:
             self._put_to_sleep(source)
             return None
@@ -598,11 +407,11 @@ class ItemReceiver:
             if source.join_due is not None and source.join_due <= now:
                 source.join_tries += 1
                 source.join_due = now + source.patience
-                self._ask(source, [], source.join_tries, join=True)
+                self._requests.join(source, goes_on=not self._began)
             if source.join_due is not None:
                 times.append(source.join_due)
         else:
-            times += self._repair(source, now)
+            times += self._requests.overdue(source, now, self._open, bool(self._early))
         if source.ack_due is not None:
             if source.ack_due <= now:
                 self.context.urgent[source] = self
@@ -613,8 +422,7 @@ class ItemReceiver:
 
     def _put_to_sleep(self, source: Source) -> None:
         """Nobody answers: free what is held, and wait to hear from the publisher."""
-        source.dormant = True
-        source.join_due = source.ack_due = source.guess_due = None
+        source.does_not_answer()
         unfinished = [slot for slot in source.slots.values() if not slot.complete]
         for slot in unfinished:
             self._close(slot)
@@ -624,120 +432,9 @@ class ItemReceiver:
             numbers = f"{unfinished[0].number} to {unfinished[-1].number}"
             self.context.tell(Dropped(self.item, f"versions {numbers}: {source.name!r} does not answer"))
 
-    def _repair(self, source: Source, now: float) -> list[float]:
-        unknown: list[int] = []
-        wants = 0
-        times: list[float] = []
-        has_room = self.room > 0
-        for number in sorted(source.slots):
-            slot = source.slots.get(number)
-            if slot is None or slot.complete:
-                continue
-            if slot.announcement is not None and slot.body is None:
-                if not has_room:
-                    continue
-                if not self._open(source, slot, now):
-                    continue
-                slot.due = min(slot.due, now)
-            when = source.due_of(slot)
-            if when > now:
-                times.append(when)
-            elif slot.body is not None:
-                if wants < WANTS_AT_ONCE:
-                    wants += 1
-                    self._want(source, slot, now)
-                times.append(source.due_of(slot) if slot.asked == now else now + config_step(source))
-            else:
-                if len(unknown) < ASKED_AT_ONCE and has_room:
-                    unknown.append(number)
-                    slot.tries += 1
-                    slot.asked = now
-                    times.append(source.due_of(slot))
-                elif has_room:
-                    times.append(now + config_step(source))
-        if source.guess_due is not None:
-            if source.guess_due <= now:
-                source.guesses += 1
-                unknown.append(source.newest + 1)
-                more = source.guesses < MAX_GUESSES and bool(self._early)
-                source.guess_due = now + source.round_trip.timeout if more else None
-            if source.guess_due is not None:
-                times.append(source.guess_due)
-        if unknown:
-            first = source.slots.get(unknown[0])
-            self._ask(source, unknown, first.tries if first is not None else 1)
-        return times
-
-    def _reached(self, source: Source) -> tuple[int, int]:
-        """The last version that was handed up, and how much of the next is there."""
-        if source.expected is None:
-            return 0, 0
-        slot = source.slots.get(source.expected)
-        return source.expected - 1, slot.body.progress if slot is not None and slot.body is not None else 0
-
-    def _want(self, source: Source, slot: Slot, now: float) -> None:
-        body = slot.body
-        if body is None:
-            return
-        slot.tries += 1
-        slot.asked = now
-        body.asked(now)
-        self.context.counters.wanted += 1
-        source.unanswered += 1
-        self._offered = self.room
-        want = Want(
-            self.context.name,
-            self.life,
-            source.name,
-            source.epoch,
-            slot.number,
-            body.segment_size,
-            body.missing_ranges(),
-            self._offered,
-            *self._reached(source),
-            copies_for(slot.tries),
-        )
-        self._say(source, want)
-
-    def _ask(self, source: Source, numbers: list[int], tries: int, join: bool = False) -> None:
-        self.context.counters.asked += 1
-        source.unanswered += 1
-        self._offered = self.room
-        since = self._since if join and not self._began else None
-        ask = Ask(
-            self.context.name,
-            self.life,
-            source.name,
-            source.epoch,
-            ranges_of(numbers),
-            self._offered,
-            *self._reached(source),
-            join,
-            self._future_only,
-            since if isinstance(since, bytes) else None,
-            since if isinstance(since, tuple) else None,
-            copies_for(tries),
-        )
-        self._say(source, ask)
-
-    def _say(self, source: Source, request: Want | Ask) -> None:
-        for _ in range(request.copies):
-            self.context.say(self, source, request)
-
     def close(self) -> None:
         """Give back all memory."""
         for source in self.sources.values():
             self._let_go(source)
             self.context.urgent.pop(source, None)
-        for version_id in list(self._early):
-            self._drop_early(version_id)
-
-
-def copies_for(tries: int) -> int:
-    """How often to say something, and to have it answered, that was lost so often."""
-    return min(1 + tries // TRIES_PER_COPY, MAX_COPIES)
-
-
-def config_step(source: Source) -> float:
-    """How long what found no place in this round of requests waits for the next."""
-    return source.config.reorder_delay
+        self._early.clear()

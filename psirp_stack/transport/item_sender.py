@@ -1,108 +1,22 @@
 """One item at its publisher: versions, the filters they go along, the receivers, and what those asked for."""
 
-import hashlib
-import random
-from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from itertools import chain
 
 from identifiers.identifier import ItemId
 from psirp_stack.control.messages import FilterGrant
-from psirp_stack.forwarding_model import TABLES, Tags
-from psirp_stack.transport.config import TransportConfig
-from psirp_stack.transport.events import ReceiverCaughtUp, ReceiverLeftBehind, SenderEvent, VersionAcknowledged
-from psirp_stack.transport.frames import (
-    DATA_OVERHEAD,
-    control_frame,
-    first_way,
-    is_usable,
-    segment_frame,
-    segment_prefix,
-    segment_size_for,
-    signed_segment,
-)
-from psirp_stack.transport.hooks import PacketSigner, RouteTo, WallClock
-from psirp_stack.transport.messages import (
-    INLINE_ATTRIBUTES_BYTES,
-    MIN_SEGMENT_BYTES,
-    Announcement,
-    Ask,
-    Have,
-    Range,
-    Retained,
-    Want,
-    encode,
-    segment_count,
-)
-from psirp_stack.transport.peer import Job, Peer, new_peer
+from psirp_stack.transport.events import ReceiverCaughtUp, ReceiverLeftBehind, VersionAcknowledged
+from psirp_stack.transport.frames import is_usable, segment_size_for
+from psirp_stack.transport.hooks import PacketSigner
+from psirp_stack.transport.item_frames import ItemFrames
+from psirp_stack.transport.messages import MIN_SEGMENT_BYTES, Ask, Have, Range, Want
+from psirp_stack.transport.peer import Peer, new_peer
+from psirp_stack.transport.positions import Positions
+from psirp_stack.transport.repairs import Repairs
+from psirp_stack.transport.sender_context import SenderContext
 from psirp_stack.transport.stream import Stream
 from psirp_stack.transport.versions import Version, Versions
-from psirp_stack.wire.codec import ZERO_ID, build
-from psirp_stack.wire.numbers import HeaderType
-
-DEFAULT_SEGMENT_BYTES = 1024
-
-
-@dataclass(slots=True)
-class SenderCounters:
-    """What the publisher's side of a node has done, and why it refused."""
-
-    published: int = 0
-    equal_content: int = 0
-    refused_full: int = 0
-    announcements: int = 0
-    fresh_frames: int = 0
-    """Sent along a granted filter for the first time."""
-    repaired_announcements: int = 0
-    repaired_segments: int = 0
-    probes: int = 0
-    malformed: int = 0
-    not_ours: int = 0
-    """For another publisher, or about an item that this node does not publish."""
-    strangers: int = 0
-    """From somebody who is not among the granted subscribers."""
-    outdated: int = 0
-    """About another epoch, or about versions that were never sent."""
-    gone: int = 0
-    left_behind: int = 0
-    events_lost: int = 0
-
-
-@dataclass(slots=True)
-class SenderContext:
-    """What all items of a node share."""
-
-    name: str
-    config: TransportConfig
-    internal: Tags
-    route_to: RouteTo
-    wall_ms: WallClock
-    random: random.Random
-    counters: SenderCounters = field(default_factory=SenderCounters)
-    events: deque[SenderEvent] = field(default_factory=deque)
-
-    def tell(self, event: SenderEvent) -> None:
-        if len(self.events) >= self.config.max_events:
-            self.events.popleft()
-            self.counters.events_lost += 1
-        self.events.append(event)
-
-
-class Outgoing:
-    """A version, cut for the wire."""
-
-    __slots__ = ("body", "segment_size", "segments", "start", "version", "version_id")
-
-    def __init__(self, version: Version, start: int, segment_size: int) -> None:
-        self.version = version
-        self.version_id = version.version_id
-        self.start = start
-        inline = len(version.attributes) <= INLINE_ATTRIBUTES_BYTES
-        self.body = version.content if inline else version.attributes + version.content
-        self.segment_size = segment_size
-        self.segments = segment_count(len(self.body), segment_size)
 
 
 class ItemSender:
@@ -113,101 +27,41 @@ class ItemSender:
         self.item = item
         self.key = bytes(item)
         self.versions = versions
+        self.positions = Positions(versions, 2 * context.config.push_versions)
+        self.frames = ItemFrames(context, self.key, self.positions)
         self.generation = -1
         self.streams: list[Stream] = []
         self.peers: dict[str, Peer] = {}
-        self.segment_size = DEFAULT_SEGMENT_BYTES
-        self.packet_signer: PacketSigner | None = None
-        self.newest = 0
         self.ready = False
         self.due: float | None = None
-        self._last = versions.next_number - 1
-        self._starts: dict[int, int] = {}
-        self._end = 0
-        for number, cost in versions.costs():
-            self._starts[number] = self._end
-            self._end += cost
-        self._outgoing: dict[int, Outgoing] = {}
-        self._stored: dict[int, Future[None]] = {}
-        self._busy: deque[Peer] = deque()
+        self._repairs = Repairs(context, self.frames)
         self._turn = 0
         self._repairs_turn = False
-        self._joining = 0
-        """What unheard receivers need to know to begin: the lowest `joined` among them, 0 when all were heard."""
-        self._acknowledged = self._last
-        self.sync()
+        self._acknowledged = self.positions.last
 
     # Versions.
 
-    @property
-    def oldest(self) -> int:
-        return self.versions.oldest
-
-    def start_of(self, number: int) -> int:
-        """The position at which a version begins; those no longer retained count as beginning with the oldest."""
-        if number > self._last:
-            return self._end
-        start = self._starts.get(number)
-        return self._starts.get(self.versions.oldest, self._end) if start is None else start
+    def set_packet_signer(self, signer: PacketSigner | None) -> None:
+        self.frames.packet_signer = signer
 
     def add(self, version: Version) -> "Future[None] | None":
-        stored = self.versions.add(version)
-        if stored is not None:
-            self._stored[version.number] = stored
-        self._last = version.number
-        self._starts[version.number] = self._end
-        self._end += version.cost
-        self.sync()
-        return stored
-
-    def stored(self, number: int) -> "Future[None] | None":
-        """The promise that a version gets on disk; None when it is there."""
-        return self._stored.get(number)
-
-    def sync(self) -> None:
-        """Take in which versions are stored for good, and that some could not be."""
-        self.newest = self.versions.newest
-        kept = self.versions.next_number - 1
-        while self._last > kept:
-            self._end = self._starts.pop(self._last)
-            self._outgoing.pop(self._last, None)
-            self._stored.pop(self._last, None)
-            self._last -= 1
-        if self._stored:
-            for number in [number for number in self._stored if number <= self.newest]:
-                del self._stored[number]
+        return self.positions.add(version)
 
     def pending(self) -> tuple[int, int]:
         """Bytes and versions that somebody who is waited for has not confirmed."""
         waited_for = [stream for stream in self.streams if stream.has_active]
+        positions = self.positions
         if not waited_for:
-            return self._end - self.start_of(self.newest + 1), self._last - self.newest
+            return positions.end - positions.start_of(positions.newest + 1), positions.last - positions.newest
         low = min(stream.low for stream in waited_for)
         acked = min(peer.acked for peer in self.peers.values() if not peer.behind)
-        return self._end - low, self._last - acked
+        return positions.end - low, positions.last - acked
 
     def trim(self, now: float) -> None:
         """Let go of old versions that nobody who is waited for still needs."""
         waited_for = [peer.acked for peer in self.peers.values() if not peer.behind]
-        keep_from = min(waited_for) + 1 if waited_for else self._last + 1
-        before = self.versions.oldest
-        self.versions.trim(self.context.wall_ms(now), min(keep_from, self.newest))
-        for number in range(before, self.versions.oldest):
-            self._starts.pop(number, None)
-            self._outgoing.pop(number, None)
-
-    def outgoing(self, number: int) -> Outgoing | None:
-        out = self._outgoing.get(number)
-        if out is None:
-            version = self.versions.get(number)
-            if version is None:
-                return None
-            out = Outgoing(version, self.start_of(number), self.segment_size)
-            if len(self._outgoing) >= 2 * self.context.config.push_versions:
-                # Catching up goes through versions that are not in flight: those made first are done first.
-                del self._outgoing[next(iter(self._outgoing))]
-            self._outgoing[number] = out
-        return out
+        keep_from = min(waited_for) + 1 if waited_for else self.positions.last + 1
+        self.positions.trim(self.context.wall_ms(now), keep_from)
 
     # Grants.
 
@@ -224,7 +78,7 @@ class ItemSender:
                     continue
                 peer = former.get(name)
                 if peer is None:
-                    peer = new_peer(name, stream, self.newest, self.context.config, now)
+                    peer = new_peer(name, stream, self.positions.newest, self.context.config, now)
                     new.append(peer)
                 else:
                     staying.append(peer)
@@ -234,7 +88,7 @@ class ItemSender:
             self._place(stream, staying, new, now)
             self.streams.append(stream)
         self._note_joining()
-        self._busy = deque(peer for peer in self.peers.values() if peer.queued)
+        self._repairs.keep_only(self.peers.values())
 
     def _place(self, stream: Stream, staying: list[Peer], new: list[Peer], now: float) -> None:
         """Where a new filter's stream begins."""
@@ -243,7 +97,7 @@ class ItemSender:
             stream.next_number, stream.next_segment = furthest.next_number, furthest.next_segment
             stream.window = furthest.window
         else:
-            stream.next_number = max(self.newest, 1)
+            stream.next_number = max(self.positions.newest, 1)
         for peer in staying:
             peer.stream = stream
             peer.way = None  # it led along links that may be gone
@@ -251,40 +105,41 @@ class ItemSender:
             peer.round_trip.backoff = 1
         stream.refresh()
         if any(self._is_waiting(peer) for peer in staying):
-            stream.announce = stream.begun >= self.oldest
-        elif staying and new and stream.begun >= self.newest > 0:
+            stream.announce = stream.begun >= self.positions.oldest
+        elif staying and new and stream.begun >= self.positions.newest > 0:
             for peer in new:
-                self._queue(peer, self.newest, True, range(self._sent_segments(stream, self.newest)))
+                self._repairs.queue(
+                    peer, self.positions.newest, True, range(self._sent_segments(stream, self.positions.newest))
+                )
 
     def revoke(self) -> None:
         self.peers, self.streams = {}, []
-        self._busy.clear()
+        self._repairs.keep_only(())
         self._note_joining()
 
     def _resize(self, mtu: int | None, former: dict[str, Peer]) -> None:
         """Cut to the longest frame that fits on all ways. What is cut otherwise already is announced anew."""
         if mtu is None:
             return
-        size = max(segment_size_for(mtu, self.packet_signer is not None), MIN_SEGMENT_BYTES)
-        if size != self.segment_size:
+        size = max(segment_size_for(mtu, self.frames.packet_signer is not None), MIN_SEGMENT_BYTES)
+        if size != self.positions.segment_size:
             for stream in {id(peer.stream): peer.stream for peer in former.values()}.values():
                 if stream.next_segment > 0:
-                    stream.next_segment = stream.next_segment * self.segment_size // size
-            self.segment_size = size
-            self._outgoing.clear()
+                    stream.next_segment = stream.next_segment * self.positions.segment_size // size
+            self.positions.cut_anew(size)
             for peer in former.values():
                 peer.jobs.clear()
 
     def _note_joining(self) -> None:
-        self._joining = min((peer.joined for peer in self.peers.values() if not peer.confirmed), default=0)
+        self.frames.joining = min((peer.joined for peer in self.peers.values() if not peer.confirmed), default=0)
 
     # Sending.
 
     def next_frame(self, now: float) -> bytes | None:
         self._repairs_turn = not self._repairs_turn
-        if self._repairs_turn and self._busy:
-            return self._repair(now) or self._fresh(now)
-        return self._fresh(now) or self._repair(now)
+        if self._repairs_turn and self._repairs:
+            return self._repairs.next_frame(now) or self._fresh(now)
+        return self._fresh(now) or self._repairs.next_frame(now)
 
     def _fresh(self, now: float) -> bytes | None:
         streams = self.streams
@@ -296,112 +151,10 @@ class ItemSender:
                 return frame
         return None
 
-    def _repair(self, now: float) -> bytes | None:
-        """The next frame that one receiver asked for; receivers take turns."""
-        busy = self._busy
-        while busy:
-            peer = busy[0]
-            frame = self._frame_for(peer, now)
-            if frame is not None:
-                busy.rotate(-1)
-                return frame
-            peer.queued = False
-            busy.popleft()
-        return None
-
-    def _frame_for(self, peer: Peer, now: float) -> bytes | None:
-        if peer.retained is not None:
-            start, known = peer.retained
-            peer.retained = None
-            return self._retained_frame(peer, start, known)
-        while peer.jobs:
-            number, job = next(iter(peer.jobs.items()))
-            out = self.outgoing(number)
-            if out is None:
-                del peer.jobs[number]
-                continue
-            if job.metadata:
-                job.metadata -= 1
-                self.context.counters.repaired_announcements += 1
-                fid = self._way_to(peer, 0)
-                return self.announcement_frame(out, fid, (fid[-1] + peer.unanswered) % TABLES)
-            segment = next(job.segments, None)
-            if segment is None or segment >= out.segments:
-                del peer.jobs[number]
-                continue
-            self.context.counters.repaired_segments += 1
-            at = segment * out.segment_size
-            payload = out.body[at : at + out.segment_size]
-            prefix = segment_prefix(self._way_to(peer, DATA_OVERHEAD + len(payload)), self.key, out.version_id)
-            if self.packet_signer is None:
-                return segment_frame(prefix, segment, payload)
-            return build(self.packet_signer(signed_segment(prefix, segment, payload), self.context.wall_ms(now)))
-        return None
-
-    def _way_to(self, peer: Peer, size: int) -> bytes:
-        """A filter to one receiver. Unanswered attempts take turns with those there are."""
-        ways = [peer.way] if peer.way is not None else []
-        if not ways or peer.unanswered:
-            route = self.context.route_to(peer.name)
-            if route is not None and route[1] >= size and is_usable(route[0]):
-                ways.append(route[0])
-            ways.append(peer.stream.fid)
-        return ways[peer.unanswered % len(ways)]
-
-    def announcement_frame(self, out: Outgoing, fid: bytes, table: int) -> bytes:
-        self.context.counters.announcements += 1
-        version = out.version
-        inline = len(version.attributes) <= INLINE_ATTRIBUTES_BYTES
-        payload = encode(
-            Announcement(
-                self.context.name,
-                version.epoch,
-                version.number,
-                version.published_ms,
-                version.attributes if inline else hashlib.sha256(version.attributes).digest(),
-                0 if inline else len(version.attributes),
-                version.sha256,
-                self.versions.oldest,
-                out.segment_size,
-            )
-        )
-        return control_frame(
-            HeaderType.PUBLISH_METADATA,
-            fid,
-            self.key,
-            version.version_id,
-            self._joining,
-            first_way(self.context.internal, table if table < TABLES else 0),
-            payload,
-            length=len(version.content),
-            max_seqnum=max(out.segments - 1, 0),
-            authentication=version.authentication,
-        )
-
-    def _retained_frame(self, peer: Peer, start: int | None, known: bool) -> bytes:
-        versions = self.versions
-        payload = encode(
-            Retained(self.context.name, peer.name, versions.epoch, versions.oldest, self.newest, start, known)
-        )
-        fid = self._way_to(peer, 0)
-        way = first_way(self.context.internal, (fid[-1] + peer.unanswered) % TABLES)
-        return control_frame(HeaderType.PUBLISH_METADATA, fid, self.key, ZERO_ID, 0, way, payload)
-
-    def _queue(self, peer: Peer, number: int, metadata: bool, segments: Iterable[int], copies: int = 1) -> None:
-        if copies > 1:
-            segments = [segment for segment in segments for _ in range(copies)]
-        peer.jobs[number] = Job(number, copies if metadata else 0, iter(segments))
-        self._mark_busy(peer)
-
-    def _mark_busy(self, peer: Peer) -> None:
-        if not peer.queued:
-            peer.queued = True
-            self._busy.append(peer)
-
     def _sent_segments(self, stream: Stream, number: int) -> int:
         """How many segments of a version went along a filter; the others will come by themselves."""
         if number < stream.next_number:
-            out = self.outgoing(number)
+            out = self.positions.outgoing(number)
             return 0 if out is None else out.segments
         return max(stream.next_segment, 0) if number == stream.next_number else 0
 
@@ -415,7 +168,7 @@ class ItemSender:
             return
         if message.epoch != self.versions.epoch and not (isinstance(message, Ask) and message.join):
             counters.outdated += 1
-            self._tell_retained(peer, None, True)
+            self._repairs.tell_retained(peer, None, True)
             return
         if is_usable(way):
             peer.way = way
@@ -424,7 +177,7 @@ class ItemSender:
         if isinstance(message, Have):
             self._on_have(peer, message, now)
             return
-        if message.have > self._last:
+        if message.have > self.positions.last:
             counters.outdated += 1
             return
         joining = isinstance(message, Ask) and message.join
@@ -437,7 +190,7 @@ class ItemSender:
 
     def _on_have(self, peer: Peer, have: Have, now: float) -> None:
         stream = peer.stream
-        if have.number > self._last:
+        if have.number > self.positions.last:
             self.context.counters.outdated += 1
             return
         if peer.confirmed and peer.boot == have.boot and have.number < peer.acked:
@@ -455,16 +208,16 @@ class ItemSender:
             peer.confirmed, peer.boot = True, boot
             peer.need_since = None
             self._note_joining()
-        limit = self.start_of(peer.acked + 1) + peer.room
-        if (number, progress) > (peer.acked, peer.progress) or self.start_of(number + 1) + room > limit:
+        limit = self.positions.start_of(peer.acked + 1) + peer.room
+        if (number, progress) > (peer.acked, peer.progress) or self.positions.start_of(number + 1) + room > limit:
             peer.need_since = None
             peer.round_trip.backoff = 1
         peer.acked, peer.room = number, room
-        peer.progress = progress if number < self._last else 0
+        peer.progress = progress if number < self.positions.last else 0
         for done in [job for job in peer.jobs if job <= number]:
             del peer.jobs[done]
         stream = peer.stream
-        lag = stream.position - self.start_of(number + 1) - peer.progress
+        lag = stream.position - self.positions.start_of(number + 1) - peer.progress
         if peer.behind and lag <= stream.window:
             peer.behind = False
             peer.need_since = None
@@ -487,21 +240,21 @@ class ItemSender:
     def _on_want(self, peer: Peer, want: Want, now: float) -> None:
         stream = peer.stream
         if want.number < self.versions.oldest:
-            self._tell_retained(peer, None, True)
+            self._repairs.tell_retained(peer, None, True)
             return
-        out = self.outgoing(want.number) if want.number <= stream.begun else None
+        out = self.positions.outgoing(want.number) if want.number <= stream.begun else None
         if out is None:
             self.context.counters.outdated += 1
             return
         peer.repaired = max(peer.repaired, stream.begun)
         if want.segment_size != out.segment_size:
-            self._queue(peer, want.number, True, (), want.copies)
+            self._repairs.queue(peer, want.number, True, (), want.copies)
             return
         sent = self._sent_segments(stream, want.number)
         most = self.context.config.push_bytes // out.segment_size + 1
         if any(first < sent for first, _ in want.ranges):
             stream.lost_something(now, peer.round_trip.smoothed or self.context.config.initial_timeout)
-            self._queue(peer, want.number, False, _first(most, want.ranges, sent), want.copies)
+            self._repairs.queue(peer, want.number, False, _first(most, want.ranges, sent), want.copies)
 
     def _on_ask(self, peer: Peer, ask: Ask, now: float) -> None:
         if ask.join:
@@ -515,7 +268,7 @@ class ItemSender:
         oldest = self.versions.oldest
         for first, last in ask.ranges:
             if first < oldest:
-                self._tell_retained(peer, None, True)
+                self._repairs.tell_retained(peer, None, True)
             for number in range(max(first, oldest, 1), min(last, stream.begun) + 1):
                 if left <= 0 or room <= 0:
                     return
@@ -524,11 +277,11 @@ class ItemSender:
 
     def _push(self, peer: Peer, number: int, room: int, copies: int) -> int:
         """Send a version's metadata and as many of its segments as there is room for; say how much that is."""
-        out = self.outgoing(number)
+        out = self.positions.outgoing(number)
         if out is None:
             return 0
         segments = min(self._sent_segments(peer.stream, number), room // out.segment_size + 1)
-        self._queue(peer, number, True, range(segments), copies)
+        self._repairs.queue(peer, number, True, range(segments), copies)
         return out.version.cost
 
     def _on_join(self, peer: Peer, ask: Ask, now: float) -> None:
@@ -536,32 +289,25 @@ class ItemSender:
         versions = self.versions
         known = True
         if peer.boot != ask.boot and peer.confirmed:
-            peer.joined = self.newest + 1  # it began anew
+            peer.joined = self.positions.newest + 1  # it began anew
         if ask.since_number is not None or ask.since_id is not None:
             found = None
             if ask.since_number is not None and ask.since_number[0] == versions.epoch:
                 found = ask.since_number[1]
             elif ask.since_id is not None:
                 found = versions.number_of(ask.since_id)
-            known = found is not None and versions.oldest - 1 <= found <= self.newest
+            known = found is not None and versions.oldest - 1 <= found <= self.positions.newest
             start = found + 1 if found is not None and known else versions.oldest
         else:
             start = peer.joined if ask.future_only else max(peer.joined - 1, 1)
             start = max(start, versions.oldest)
-        self._tell_retained(peer, start, known)
+        self._repairs.tell_retained(peer, start, known)
         self._moved(peer, start - 1, 0, ask.room, ask.boot, now)
         room = min(ask.room, self.context.config.push_bytes)
         last = min(peer.stream.begun, start + self.context.config.push_versions - 1)
         for number in range(start, last + 1):
             if room > 0:
                 room -= self._push(peer, number, room, ask.copies)
-
-    def _tell_retained(self, peer: Peer, start: int | None, known: bool) -> None:
-        if not known or start is None:
-            self.context.counters.gone += 1
-        if peer.retained is None or start is not None:
-            peer.retained = (start, known)
-        self._mark_busy(peer)
 
     # Time.
 
@@ -598,9 +344,9 @@ class ItemSender:
         self.context.counters.probes += 1
         number = peer.stream.begun
         if number < self.versions.oldest:
-            self._tell_retained(peer, None, True)
+            self._repairs.tell_retained(peer, None, True)
         elif number not in peer.jobs:
-            self._queue(peer, number, True, ())
+            self._repairs.queue(peer, number, True, ())
 
     def _probe_due(self, peer: Peer) -> float:
         if peer.behind:

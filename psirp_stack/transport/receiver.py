@@ -28,7 +28,7 @@ from psirp_stack.transport.frames import (
     read_segment,
 )
 from psirp_stack.transport.hooks import PacketVerifier, PublicationVerifier, RouteTo, WallClock
-from psirp_stack.transport.item_receiver import ItemReceiver, ReceiverContext, ReceiverCounters, Since
+from psirp_stack.transport.item_receiver import ItemReceiver
 from psirp_stack.transport.messages import (
     Announcement,
     Ask,
@@ -39,6 +39,7 @@ from psirp_stack.transport.messages import (
     decode,
     encode,
 )
+from psirp_stack.transport.receiver_context import ReceiverContext, ReceiverCounters, Since
 from psirp_stack.transport.source import Source
 from psirp_stack.wire.codec import ZERO_ID, parse
 from psirp_stack.wire.numbers import HeaderType

@@ -21,7 +21,7 @@ from psirp_stack.transport.deadlines import Deadlines
 from psirp_stack.transport.events import SenderEvent
 from psirp_stack.transport.frames import packed, read_control
 from psirp_stack.transport.hooks import PacketSigner, PublicationSigner, RouteTo, WallClock
-from psirp_stack.transport.item_sender import ItemSender, SenderContext, SenderCounters
+from psirp_stack.transport.item_sender import ItemSender
 from psirp_stack.transport.messages import (
     MAX_ATTRIBUTES_BYTES,
     Announcement,
@@ -31,6 +31,7 @@ from psirp_stack.transport.messages import (
     Want,
     decode,
 )
+from psirp_stack.transport.sender_context import SenderContext, SenderCounters
 from psirp_stack.transport.versions import Version, VersionsFor, content_ids
 from psirp_stack.wire.codec import MetadataHeader
 from psirp_stack.wire.numbers import HeaderType
@@ -112,12 +113,12 @@ class Sender:
         if len(attributes) > MAX_ATTRIBUTES_BYTES:
             raise ContentTooLarge(f"attributes have at most {MAX_ATTRIBUTES_BYTES} bytes, not {len(attributes)}")
         state = self._item(item)
-        state.sync()
+        state.positions.sync()
         version_id, sha256 = content_ids(content)
         last = state.versions.last
         if last is not None and last.sha256 == sha256 and last.version_id == version_id:
             self.counters.equal_content += 1
-            return Published(last, False, state.stored(last.number))
+            return Published(last, False, state.positions.stored(last.number))
         cost = len(content) + len(attributes) + VERSION_COST
         pending, versions = state.pending()
         config = self._context.config
@@ -153,23 +154,23 @@ class Sender:
         """A promise that `publish` gave is done: what was stored may be sent now."""
         state = self._items.get(bytes(item))
         if state is not None:
-            state.sync()
+            state.positions.sync()
             self._wake(state)
 
     def current(self, item: ItemId) -> Version | None:
         """The version that a subscriber would get first, if this node has any."""
         state = self._item(item)
-        state.sync()
-        return state.versions.get(state.newest)
+        state.positions.sync()
+        return state.versions.get(state.positions.newest)
 
     def since(self, item: ItemId, version_id: bytes | None) -> list[Version]:
         """What follows a version; the current one when that is not retained, or when none is named."""
         state = self._item(item)
-        state.sync()
+        state.positions.sync()
         versions = state.versions
         after = None if version_id is None else versions.number_of(version_id)
-        first = state.newest if after is None else after + 1
-        found = (versions.get(number) for number in range(max(first, versions.oldest), state.newest + 1))
+        first = state.positions.newest if after is None else after + 1
+        found = (versions.get(number) for number in range(max(first, versions.oldest), state.positions.newest + 1))
         return [version for version in found if version is not None]
 
     def is_settled(self, item: ItemId) -> bool | None:
@@ -181,7 +182,7 @@ class Sender:
 
     def set_packet_signer(self, item: ItemId, signer: PacketSigner | None) -> None:
         """Sign every segment of an item, as its scope's policy demands. Takes effect with the next grant."""
-        self._item(item).packet_signer = signer
+        self._item(item).set_packet_signer(signer)
 
     def forget(self, item: ItemId) -> None:
         """Publish the item no more. What a store holds of it stays there."""
@@ -198,7 +199,7 @@ class Sender:
         if generation <= state.generation:
             return False
         state.generation = generation
-        state.sync()
+        state.positions.sync()
         state.grant(filters, now)
         self._wake(state)
         return True
@@ -235,7 +236,7 @@ class Sender:
         if state is None or message.publisher != self._context.name:
             counters.not_ours += 1
             return False
-        state.sync()
+        state.positions.sync()
         state.receive(message, control.collected, now)
         self._wake(state)
         return True
@@ -263,7 +264,7 @@ class Sender:
         for key in self._deadlines.pop_due(now):
             state = self._items.get(key)
             if state is not None:
-                state.sync()
+                state.positions.sync()
                 state.handle_timer(now)
                 self._wake(state)
 

@@ -6,6 +6,7 @@ from psirp_stack.control.rtt import RoundTrip
 from psirp_stack.transport.config import TransportConfig
 from psirp_stack.transport.messages import MAX_RANGES, Announcement, Range
 from psirp_stack.transport.reassembly import Body
+from psirp_stack.transport.source_state import SILENT, SourceInput, SourceState, after
 from psirp_stack.wire.codec import AuthenticationHeader
 
 MAX_WAIT_FACTOR = 8
@@ -52,7 +53,6 @@ class Source:
         "ack_due",
         "config",
         "delivered_at",
-        "dormant",
         "epoch",
         "expected",
         "guess_due",
@@ -64,6 +64,7 @@ class Source:
         "newest",
         "round_trip",
         "slots",
+        "state",
         "unacked_cost",
         "unacked_versions",
         "unanswered",
@@ -80,10 +81,11 @@ class Source:
         self.slots: dict[int, Slot] = {}
         self.way: bytes | None = None
         self.heard = now
-        self.dormant = False
+        self.state = SourceState.HEARD
         self.unanswered = 0
         self.round_trip = RoundTrip(config.initial_timeout, config.min_timeout, config.max_timeout)
         self.join_due: float | None = None
+        """When to ask where to begin, in the state for it."""
         self.join_tries = 0
         self.guess_due: float | None = None
         """When to ask for a version that is not known of: its segments came without its metadata."""
@@ -97,12 +99,36 @@ class Source:
 
     def begin(self, start: int, now: float) -> None:
         """Hand up from this version on."""
+        self.state = after(self.state, SourceInput.START_NAMED)
         self.expected = start
         self.join_due = None
         self.join_tries = 0
         self._filled = start - 1
         self.newest = max(self.newest, start - 1)
         self.fill(now)
+
+    def start_unknown(self, ask_at: float) -> None:
+        """Ask where to begin, unless that is under way."""
+        if self.state is SourceState.HEARD:
+            self.state = after(self.state, SourceInput.START_UNKNOWN)
+            self.join_due = ask_at
+
+    def does_not_answer(self) -> None:
+        """Wait until it speaks: nothing is due until then."""
+        self.state = after(self.state, SourceInput.DOES_NOT_ANSWER)
+        self.join_due = self.ack_due = self.guess_due = None
+
+    @property
+    def is_silent(self) -> bool:
+        return self.state in SILENT
+
+    @property
+    def reached(self) -> tuple[int, int]:
+        """The last version that was handed up, and how much of the next is there."""
+        if self.expected is None:
+            return 0, 0
+        slot = self.slots.get(self.expected)
+        return self.expected - 1, slot.body.progress if slot is not None and slot.body is not None else 0
 
     def fill(self, now: float) -> None:
         """Give every version that is known of a slot, as far ahead as is allowed."""
@@ -161,11 +187,15 @@ class Source:
     def was_heard(self, now: float) -> None:
         self.heard = now
         self.unanswered = 0
-        if self.dormant:
-            self.dormant = False
+        if self.is_silent:
+            self.state = after(self.state, SourceInput.SPOKE)
             for slot in self.slots.values():
                 slot.tries = 0
                 slot.due = now + self.config.reorder_delay
+
+    def was_named(self) -> None:
+        """The topology manager says that it serves us: it may be heard again."""
+        self.state = after(self.state, SourceInput.SPOKE)
 
     def hurry(self, now: float) -> None:
         """The publisher wants to know what is missing: do not wait longer than an answer takes."""

@@ -6,9 +6,7 @@ laid end to end, so that «in flight» and «room» are differences of two numbe
 
 from typing import TYPE_CHECKING
 
-from psirp_stack.transport.frames import segment_frame, segment_prefix, signed_segment
 from psirp_stack.transport.peer import Peer
-from psirp_stack.wire.codec import build
 
 if TYPE_CHECKING:
     from psirp_stack.transport.item_sender import ItemSender
@@ -21,8 +19,6 @@ class Stream:
     """Sends every version of an item once, along one filter."""
 
     __slots__ = (
-        "_prefix",
-        "_prefix_of",
         "announce",
         "fid",
         "has_active",
@@ -58,8 +54,6 @@ class Stream:
         self.limit = 0
         """No version is begun from this position on."""
         self.has_active = False
-        self._prefix = b""
-        self._prefix_of = 0
 
     @property
     def begun(self) -> int:
@@ -69,15 +63,15 @@ class Stream:
     @property
     def position(self) -> int:
         """Up to where everything was sent."""
-        start = self.item.start_of(self.next_number)
-        return start + self.next_segment * self.item.segment_size if self.next_segment > 0 else start
+        start = self.item.positions.start_of(self.next_number)
+        return start + self.next_segment * self.item.positions.segment_size if self.next_segment > 0 else start
 
     def refresh(self) -> None:
         """Take in what the members have and have room for."""
         low = limit = None
         for peer in self.members.values():
             if not peer.behind:
-                start = self.item.start_of(peer.acked + 1)
+                start = self.item.positions.start_of(peer.acked + 1)
                 position = start + peer.progress
                 low = position if low is None or position < low else low
                 limit = start + peer.room if limit is None or start + peer.room < limit else limit
@@ -97,52 +91,44 @@ class Stream:
     def is_blocked_by(self, peer: Peer) -> bool:
         """Whether a version waits that may not be begun because this member has no room."""
         item = self.item
-        if self.next_segment >= 0 or self.next_number > item.newest:
+        if self.next_segment >= 0 or self.next_number > item.positions.newest:
             return False
-        return item.start_of(self.next_number) >= item.start_of(peer.acked + 1) + peer.room
+        return item.positions.start_of(self.next_number) >= item.positions.start_of(peer.acked + 1) + peer.room
 
     def skip_if_nobody_waits(self) -> None:
         """With everybody left behind nothing is sent along the filter: they catch up, each at its own pace."""
         if not self.has_active:
-            self.next_number, self.next_segment = self.item.newest + 1, -1
+            self.next_number, self.next_segment = self.item.positions.newest + 1, -1
 
     def next_frame(self, now: float) -> bytes | None:
         item = self.item
         if self.announce:
             self.announce = False
-            out = item.outgoing(self.begun)
+            out = item.positions.outgoing(self.begun)
             if out is not None:
-                return item.announcement_frame(out, self.fid, self.fid[-1])
+                return item.frames.announcement(out, self.fid, self.fid[-1])
         number = self.next_number
-        if number > item.newest:
+        if number > item.positions.newest:
             return None
         if not self.has_active:
             self.skip_if_nobody_waits()
             return None
-        out = item.outgoing(number)
+        out = item.positions.outgoing(number)
         if out is None:
             # Left the retained window while nobody could be sent it.
-            self.next_number, self.next_segment = max(item.oldest, number + 1), -1
+            self.next_number, self.next_segment = max(item.positions.oldest, number + 1), -1
             return None
         segment = self.next_segment
         if segment < 0:
             if out.start >= self.limit or out.start - self.low >= self.window:
                 return None
-            frame = item.announcement_frame(out, self.fid, self.fid[-1])
+            frame = item.frames.announcement(out, self.fid, self.fid[-1])
             segment = 0
         else:
             at = segment * out.segment_size
             if out.start + at - self.low >= self.window:
                 return None
-            if self._prefix_of != number:
-                self._prefix = segment_prefix(self.fid, item.key, out.version_id)
-                self._prefix_of = number
-            payload = out.body[at : at + out.segment_size]
-            if item.packet_signer is None:
-                frame = segment_frame(self._prefix, segment, payload)
-            else:
-                unsigned = signed_segment(self._prefix, segment, payload)
-                frame = build(item.packet_signer(unsigned, item.context.wall_ms(now)))
+            frame = item.frames.segment(out, segment, self.fid, now)
             segment += 1
         if segment >= out.segments:
             self.next_number, self.next_segment = number + 1, -1

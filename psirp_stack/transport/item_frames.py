@@ -1,0 +1,83 @@
+"""The frames of one item, made for whatever filter they are to go along."""
+
+import hashlib
+
+from psirp_stack.forwarding_model import TABLES
+from psirp_stack.transport.frames import control_frame, first_way, segment_frame, segment_prefix, signed_segment
+from psirp_stack.transport.hooks import PacketSigner
+from psirp_stack.transport.messages import Announcement, Retained, encode
+from psirp_stack.transport.positions import Outgoing, Positions
+from psirp_stack.transport.sender_context import SenderContext
+from psirp_stack.wire.codec import ZERO_ID, build
+from psirp_stack.wire.numbers import HeaderType
+
+
+class ItemFrames:
+    """Announcements, segments and messages of what is retained."""
+
+    __slots__ = ("_prefix", "_prefix_of", "context", "joining", "key", "packet_signer", "positions")
+
+    def __init__(self, context: SenderContext, key: bytes, positions: Positions) -> None:
+        self.context = context
+        self.key = key
+        self.positions = positions
+        self.packet_signer: PacketSigner | None = None
+        self.joining = 0
+        """What unheard receivers need to know to begin: the lowest `joined` among them, 0 when all were heard."""
+        self._prefix = b""
+        self._prefix_of: tuple[bytes, bytes] = (b"", b"")
+
+    def announcement(self, out: Outgoing, fid: bytes, table: int) -> bytes:
+        self.context.counters.announcements += 1
+        version = out.version
+        payload = encode(
+            Announcement(
+                self.context.name,
+                version.epoch,
+                version.number,
+                version.published_ms,
+                version.attributes if out.inline else hashlib.sha256(version.attributes).digest(),
+                0 if out.inline else len(version.attributes),
+                version.sha256,
+                self.positions.oldest,
+                out.segment_size,
+            )
+        )
+        return control_frame(
+            HeaderType.PUBLISH_METADATA,
+            fid,
+            self.key,
+            version.version_id,
+            self.joining,
+            first_way(self.context.internal, table if table < TABLES else 0),
+            payload,
+            length=len(version.content),
+            max_seqnum=max(out.segments - 1, 0),
+            authentication=version.authentication,
+        )
+
+    def segment(self, out: Outgoing, number: int, fid: bytes, now: float) -> bytes:
+        at = number * out.segment_size
+        payload = out.body[at : at + out.segment_size]
+        if self._prefix_of != (fid, out.version_id):
+            self._prefix = segment_prefix(fid, self.key, out.version_id)
+            self._prefix_of = (fid, out.version_id)
+        if self.packet_signer is None:
+            return segment_frame(self._prefix, number, payload)
+        return build(self.packet_signer(signed_segment(self._prefix, number, payload), self.context.wall_ms(now)))
+
+    def retained(self, subscriber: str, start: int | None, known: bool, fid: bytes, table: int) -> bytes:
+        positions = self.positions
+        payload = encode(
+            Retained(
+                self.context.name,
+                subscriber,
+                positions.versions.epoch,
+                positions.oldest,
+                positions.newest,
+                start,
+                known,
+            )
+        )
+        way = first_way(self.context.internal, table)
+        return control_frame(HeaderType.PUBLISH_METADATA, fid, self.key, ZERO_ID, 0, way, payload)

@@ -1,0 +1,93 @@
+"""What is sent to one receiver alone, because it asked for it: receivers take turns."""
+
+from collections import deque
+from collections.abc import Iterable
+
+from psirp_stack.forwarding_model import TABLES
+from psirp_stack.transport.frames import DATA_OVERHEAD, is_usable
+from psirp_stack.transport.item_frames import ItemFrames
+from psirp_stack.transport.peer import Job, Peer
+from psirp_stack.transport.sender_context import SenderContext
+
+
+class Repairs:
+    """The receivers of one item for which something waits, and its frames one by one."""
+
+    def __init__(self, context: SenderContext, frames: ItemFrames) -> None:
+        self._context = context
+        self._frames = frames
+        self._busy: deque[Peer] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._busy)
+
+    def queue(self, peer: Peer, number: int, metadata: bool, segments: Iterable[int], copies: int = 1) -> None:
+        if copies > 1:
+            segments = [segment for segment in segments for _ in range(copies)]
+        peer.jobs[number] = Job(number, copies if metadata else 0, iter(segments))
+        self._mark_busy(peer)
+
+    def tell_retained(self, peer: Peer, start: int | None, known: bool) -> None:
+        if not known or start is None:
+            self._context.counters.gone += 1
+        if peer.retained is None or start is not None:
+            peer.retained = (start, known)
+        self._mark_busy(peer)
+
+    def keep_only(self, peers: Iterable[Peer]) -> None:
+        """Nothing is sent to anybody else any more."""
+        self._busy = deque(peer for peer in peers if peer.queued)
+
+    def next_frame(self, now: float) -> bytes | None:
+        busy = self._busy
+        while busy:
+            peer = busy[0]
+            frame = self._frame_for(peer, now)
+            if frame is not None:
+                busy.rotate(-1)
+                return frame
+            peer.queued = False
+            busy.popleft()
+        return None
+
+    def _mark_busy(self, peer: Peer) -> None:
+        if not peer.queued:
+            peer.queued = True
+            self._busy.append(peer)
+
+    def _frame_for(self, peer: Peer, now: float) -> bytes | None:
+        counters, frames = self._context.counters, self._frames
+        if peer.retained is not None:
+            start, known = peer.retained
+            peer.retained = None
+            fid = self._way_to(peer, 0)
+            return frames.retained(peer.name, start, known, fid, (fid[-1] + peer.unanswered) % TABLES)
+        while peer.jobs:
+            number, job = next(iter(peer.jobs.items()))
+            out = frames.positions.outgoing(number)
+            if out is None:
+                del peer.jobs[number]
+                continue
+            if job.metadata:
+                job.metadata -= 1
+                counters.repaired_announcements += 1
+                fid = self._way_to(peer, 0)
+                return frames.announcement(out, fid, (fid[-1] + peer.unanswered) % TABLES)
+            segment = next(job.segments, None)
+            if segment is None or segment >= out.segments:
+                del peer.jobs[number]
+                continue
+            counters.repaired_segments += 1
+            size = min(out.segment_size, len(out.body) - segment * out.segment_size)
+            return frames.segment(out, segment, self._way_to(peer, DATA_OVERHEAD + size), now)
+        return None
+
+    def _way_to(self, peer: Peer, size: int) -> bytes:
+        """A filter to one receiver. Unanswered attempts take turns with those there are."""
+        ways = [peer.way] if peer.way is not None else []
+        if not ways or peer.unanswered:
+            route = self._context.route_to(peer.name)
+            if route is not None and route[1] >= size and is_usable(route[0]):
+                ways.append(route[0])
+            ways.append(peer.stream.fid)
+        return ways[peer.unanswered % len(ways)]

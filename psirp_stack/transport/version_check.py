@@ -1,0 +1,51 @@
+"""Whether a version that is complete is what was announced, and is signed as it should be."""
+
+import hashlib
+from typing import NamedTuple
+
+from identifiers.identifier import ItemId
+from psirp_stack.transport.messages import Announcement
+from psirp_stack.transport.receiver_context import ReceiverContext
+from psirp_stack.transport.source import Slot
+from psirp_stack.transport.versions import content_ids
+from psirp_stack.wire.codec import MetadataHeader
+
+
+class Parts(NamedTuple):
+    """What segments carried together."""
+
+    attributes: bytes
+    content: bytes
+
+
+def parts_as_announced(slot: Slot, announced: Announcement, body: bytes) -> Parts | None:
+    """Attributes and content; None when they are not what was announced."""
+    split = announced.attributes_in_body
+    attributes, content = (body[:split], body[split:]) if split else (announced.attributes, body)
+    version_id, sha256 = content_ids(content)
+    if version_id != slot.version_id or sha256 != announced.sha256:
+        return None
+    if split and hashlib.sha256(attributes).digest() != announced.attributes:
+        return None
+    return Parts(attributes, content)
+
+
+def refusal(
+    context: ReceiverContext, item: ItemId, slot: Slot, announced: Announcement, attributes: bytes, now: float
+) -> str | None:
+    """Why the signature of a version does not count; None when it does, or when nobody checks."""
+    if context.verify is None:
+        return None
+    header = MetadataHeader(bytes(item.sid), bytes(item.rid), slot.version_id, length=slot.length)
+    normal = Announcement(
+        announced.publisher,
+        announced.epoch,
+        announced.number,
+        announced.published_ms,
+        attributes,
+        0,
+        announced.sha256,
+        oldest=0,
+        segment_size=0,
+    )
+    return context.verify(item, header, normal, slot.authentication, context.wall_ms(now))
