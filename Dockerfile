@@ -11,6 +11,7 @@ COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY identifiers identifiers
 COPY storage storage
 COPY psirp_stack psirp_stack
+COPY serving serving
 COPY push_hub push_hub
 COPY perf perf
 COPY gateway gateway

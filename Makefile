@@ -6,7 +6,6 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PACKAGES := identifiers psirp_stack push_hub gateway perf storage
 SETUP_INPUTS := pyproject.toml constraints.txt
 # What else `make run` says to the demonstration, for instance ARGS='--seconds 10'.
 ARGS ?=

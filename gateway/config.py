@@ -38,13 +38,13 @@ from push_hub.delivery import QueueLimits, Retention
 from push_hub.diagnostics import DiagnosticsConfig
 from push_hub.hub import HubConfig
 from push_hub.intake import IntakeConfig
-from push_hub.limits import Rate
 from push_hub.protocol.leases import LeasePolicy
 from push_hub.protocol.urls import UrlError, normalised
 from push_hub.server import ServerConfig
 from push_hub.sse import StreamConfig
-from push_hub.tls import TlsError, TlsFiles, TlsPort
 from push_hub.verifier import VerifierConfig
+from serving.limits import Rate
+from serving.tls import TlsError, TlsFiles, TlsPort
 
 PREFIX = "PSPH_"
 BETWEEN = "__"

@@ -21,13 +21,13 @@ from aiohttp import web
 
 from push_hub.delivery.signing import signature_matches
 from push_hub.events import CanaryChanged, Observer
-from push_hub.listening import Doorkeeper, GuardedSite, open_socket
 from push_hub.model import Dialect, SignatureMethod
 from push_hub.ports import OverloadedError, PingTaker
 from push_hub.protocol.numbers import Mode, Parameter
 from push_hub.protocol.verification import Intent
 from push_hub.subscriptions import Subscriptions
 from push_hub.verifier import Verifier
+from serving.listening import Doorkeeper, GuardedSite, open_socket
 from storage import Database, Migration, StorageError, Transaction
 
 LOOPBACK = "127.0.0.1"

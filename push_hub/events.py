@@ -3,11 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True)
-class RequestRefused:
-    status: int
-    text: str
+from serving.events import LimitReached, RequestRefused
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +19,6 @@ class PartFailed:
 
     part: str
     error: str
-
-
-@dataclass(frozen=True, slots=True)
-class LimitReached:
-    """A bound bit; `name` is the configuration field."""
-
-    name: str
 
 
 @dataclass(frozen=True, slots=True)

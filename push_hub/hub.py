@@ -28,11 +28,7 @@ from push_hub.health import Check, Health, HealthConfig, HealthReport, QueueLeve
 from push_hub.intake import MIGRATIONS as INTAKE_TABLES
 from push_hub.intake import Intake, IntakeConfig
 from push_hub.listeners import GuardedListener
-from push_hub.listening import Doorkeeper, GuardedSite, RequestLog, open_socket
 from push_hub.model import Content, Dialect, HubListener, Publication, Subscription
-from push_hub.outbound.addresses import AddressPolicy
-from push_hub.outbound.client import ClientConfig, OutboundClient
-from push_hub.outbound.errors import OutboundError
 from push_hub.policy import AllOf, OnlyOwnSelf, OnlyTopics
 from push_hub.ports import GetFailedError, OverloadedError, PublisherPolicy, Response, Validator
 from push_hub.protocol.numbers import Mode
@@ -42,8 +38,12 @@ from push_hub.schema import HUB_TABLES, SUBSCRIPTION_TABLES
 from push_hub.server import HubServer, ServerConfig
 from push_hub.sse import StreamConfig, Streams
 from push_hub.subscriptions import DEFAULT_HISTORY_ROWS, Change, Subscriptions
-from push_hub.tls import TlsFiles, TlsPort
 from push_hub.verifier import Verifier, VerifierConfig
+from serving.listening import Doorkeeper, GuardedSite, RequestLog, open_socket
+from serving.outbound.addresses import AddressPolicy
+from serving.outbound.client import ClientConfig, OutboundClient
+from serving.outbound.errors import OutboundError
+from serving.tls import TlsFiles, TlsPort
 from storage import Database, StorageError
 
 DATABASE_NAME = "hub.sqlite"

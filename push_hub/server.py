@@ -16,17 +16,8 @@ from ipaddress import IPv6Address, ip_address
 
 from aiohttp import HttpVersion11, hdrs, web
 
-from push_hub.events import (
-    HubEvent,
-    IntentAsked,
-    LimitReached,
-    Observer,
-    PingAccepted,
-    RequestBroke,
-    RequestRefused,
-)
+from push_hub.events import HubEvent, IntentAsked, Observer, PingAccepted, RequestBroke
 from push_hub.health import HealthReport
-from push_hub.limits import Limiter, Rate
 from push_hub.model import Content
 from push_hub.pages import host_meta, host_meta_json, hub_page, robots, well_known
 from push_hub.ports import OverloadedError, PingTaker, PublisherPolicy
@@ -42,6 +33,8 @@ from push_hub.protocol.requests import (
 from push_hub.protocol.urls import UrlError, host_of, normalised
 from push_hub.protocol.verification import intent_of
 from push_hub.verifier import Verifier
+from serving.events import LimitReached, RequestRefused
+from serving.limits import Limiter, Rate
 from storage import StorageError
 
 _HOST = re.compile(r"[0-9A-Za-z._:\[\]-]{1,300}")

@@ -11,15 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from push_hub.checks import CheckQueue
-from push_hub.events import (
-    HubEvent,
-    IntentConfirmed,
-    IntentFailed,
-    IntentRetried,
-    LimitReached,
-    Observer,
-    PartFailed,
-)
+from push_hub.events import HubEvent, IntentConfirmed, IntentFailed, IntentRetried, Observer, PartFailed
 from push_hub.events import SubscriptionEnded as SubscriptionEndedEvent
 from push_hub.ports import GetFailedError, Getter, OverloadedError, Validator
 from push_hub.protocol.leases import LeasePolicy
@@ -40,6 +32,7 @@ from push_hub.protocol.verification import (
     judge_denial,
 )
 from push_hub.subscriptions import Change, Pending, Subscriptions
+from serving.events import LimitReached
 from storage import StorageError
 
 LOAD_PAGE = 5_000

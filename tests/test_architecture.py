@@ -11,14 +11,16 @@ ALLOWED: dict[str, set[str]] = {
     "storage": set(),
     "identifiers": {"storage"},
     "psirp_stack": {"identifiers", "storage"},
-    "push_hub": {"identifiers", "storage"},
-    "perf": {"identifiers", "storage", "psirp_stack", "push_hub"},
-    "gateway": {"identifiers", "storage", "psirp_stack", "push_hub"},
+    "serving": set(),
+    "push_hub": {"identifiers", "storage", "serving"},
+    "perf": {"identifiers", "storage", "psirp_stack", "push_hub", "serving"},
+    "gateway": {"identifiers", "storage", "psirp_stack", "push_hub", "serving"},
+    "trials": {"identifiers", "storage", "psirp_stack", "push_hub", "serving", "perf", "gateway"},
 }
 """What each package may import of the others. Beyond this, only the command line may import `perf`."""
 
 TOOLS_ONLY = {"scapy"}
-TOOL_FOLDERS = ("psirp_stack/tools/", "tests/")
+TOOL_FOLDERS = ("psirp_stack/tools/", "trials/", "tests/")
 SANS_IO = [
     "psirp_stack/forwarder.py",
     "psirp_stack/forwarding_rules.py",

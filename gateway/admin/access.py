@@ -15,7 +15,7 @@ from aiohttp import web
 
 from gateway.admin.config import AdminConfig, is_loopback
 from gateway.web.answers import WebError, bearer, is_one_of
-from push_hub.limits import Limiter, Rate
+from serving.limits import Limiter, Rate
 
 WRONG_TOKENS = Rate(0.2, 10)
 """Tries with a wrong token that one client has."""

@@ -8,8 +8,8 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from gateway.tls_section import TlsSection
-from push_hub.limits import Rate
-from push_hub.tls import TlsFiles
+from serving.limits import Rate
+from serving.tls import TlsFiles
 
 MAX_PEERS = 16
 

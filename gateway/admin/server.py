@@ -21,9 +21,9 @@ from gateway.telemetry.metrics import Gauges, exposition
 from gateway.telemetry.telemetry import Telemetry
 from gateway.web.answers import Answers, WebError, body_of, json_answer
 from push_hub.health import HealthReport
-from push_hub.listening import Doorkeeper, GuardedSite, RequestLog, open_socket
 from push_hub.protocol.urls import UrlError, normalised
-from push_hub.tls import TlsFiles, TlsPort
+from serving.listening import Doorkeeper, GuardedSite, RequestLog, open_socket
+from serving.tls import TlsFiles, TlsPort
 
 if TYPE_CHECKING:
     from gateway.gateway import Gateway

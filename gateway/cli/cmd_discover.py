@@ -20,7 +20,7 @@ from gateway.discovery import (
     Resolver,
     ResolverConfig,
 )
-from push_hub.outbound.addresses import AddressPolicy
+from serving.outbound.addresses import AddressPolicy
 
 EXAMPLES = """
 examples:

@@ -25,7 +25,7 @@ from psirp_stack.authentication.keys import KeyFileError
 from psirp_stack.graph import GraphError
 from psirp_stack.node.api import NotAttachedError
 from psirp_stack.node.config import NodeConfigError
-from push_hub.tls import CertificateRefused
+from serving.tls import CertificateRefused
 from storage import StorageError
 
 EXAMPLES = """

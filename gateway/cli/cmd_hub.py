@@ -22,7 +22,7 @@ from push_hub.hub import Hub, HubConfig
 from push_hub.intake import IntakeConfig
 from push_hub.protocol.urls import UrlError, normalised
 from push_hub.server import ServerConfig
-from push_hub.tls import CertificateRefused, CertificateReplaced, TlsError, TlsFiles, TlsPort
+from serving.tls import CertificateRefused, CertificateReplaced, TlsError, TlsFiles, TlsPort
 from storage import StorageError
 
 MAX_PORT = 65_535

@@ -31,9 +31,9 @@ from push_hub.client import (
     publish_everywhere,
     send_request,
 )
-from push_hub.outbound.addresses import AddressPolicy
-from push_hub.outbound.client import ClientConfig, OutboundClient
 from push_hub.protocol.urls import UrlError, normalised
+from serving.outbound.addresses import AddressPolicy
+from serving.outbound.client import ClientConfig, OutboundClient
 from storage import Database, StorageError
 
 EXIT_TOO_FEW = 1

@@ -5,8 +5,9 @@ A command is a module `gateway/cli/cmd_NAME.py` with two functions:
     configure(parser)     declare arguments on an `argparse.ArgumentParser`; its text is what `--help` teaches
     run(args) -> int      do the work and return the exit code
 
-and a line in `COMMANDS`. Only the module of the command that was asked for is imported, so that a light
-command starts quickly and does not need the libraries of a heavy one.
+and a line in `COMMANDS`. One for people who work on the project is `trials/cli/cmd_NAME.py` and a line in `TRIALS`.
+Only the module of the command that was asked for is imported, so that a light command starts quickly and does not need
+the libraries of a heavy one.
 
 Exit codes: 0 done, 1 the work failed, 2 the request was wrong (one line on stderr says how).
 """
@@ -17,6 +18,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import cast
 
 from gateway import __version__
@@ -27,14 +29,12 @@ COMMANDS: dict[str, str] = {
     "bench": "run a benchmark and print its table and bars",
     "capture": "write the PSIRP frames of an interface to a capture file",
     "config": "check the configuration of a gateway, or print an example",
-    "crash": "kill -9 a part again and again and count what it lost",
     "demo": "show a feed crossing between two domains, all in one process",
     "discover": "show the gateways of a domain in the order they would be tried",
     "dissect": "show the PSIRP frames of a capture file",
     "doctor": "look for what keeps a gateway from working, and say how to fix it",
     "explain": "say why an item does not arrive",
     "feed": "serve a feed that writes an entry now and then, to try things out",
-    "fuzz": "feed mutated frames to the parsers, or hostile requests to a hub",
     "gateway": "run a gateway: a hub joined to a PSIRP network",
     "hub": "run the WebSub hub alone",
     "id": "show the PSIRP identifiers of topic URLs",
@@ -48,6 +48,12 @@ COMMANDS: dict[str, str] = {
     "sub": "subscribe to items of a PSIRP network",
 }
 
+TRIALS: dict[str, str] = {
+    "crash": "kill -9 a part again and again and count what it lost",
+    "fuzz": "feed mutated frames to the parsers, or hostile requests to a hub",
+}
+"""Their package comes with a checkout, and neither with the wheel nor in the image."""
+
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
@@ -60,14 +66,22 @@ class Command:
     run: Callable[[argparse.Namespace], int]
 
 
+def installed() -> dict[str, str]:
+    """The commands that can be run here, with what they do."""
+    return COMMANDS | TRIALS if find_spec("trials") else COMMANDS
+
+
 def load(name: str) -> Command:
-    module = importlib.import_module(f"gateway.cli.cmd_{name}")
+    if name not in installed():
+        raise CommandError("is for work on psph itself: run it in a checkout (make test sets one up)")
+    module = importlib.import_module(f"{'trials' if name in TRIALS else 'gateway'}.cli.cmd_{name}")
     return Command(cast("Callable[..., None]", module.configure), cast("Callable[..., int]", module.run))
 
 
 def overview() -> str:
-    width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {text}" for name, text in sorted(COMMANDS.items())]
+    commands = installed()
+    width = max(map(len, commands))
+    lines = [f"  {name:<{width}}  {text}" for name, text in sorted(commands.items())]
     return "\n".join(["commands:", *lines, "", "`psph COMMAND --help` explains one of them with examples."])
 
 
@@ -79,7 +93,7 @@ def top_level_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"psph {__version__}")
-    parser.add_argument("command", metavar="COMMAND", choices=sorted(COMMANDS), help="what to do")
+    parser.add_argument("command", metavar="COMMAND", choices=sorted(COMMANDS | TRIALS), help="what to do")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
 
@@ -88,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = top_level_parser().parse_args(argv)
     parser = argparse.ArgumentParser(
         prog=f"psph {chosen.command}",
-        description=COMMANDS[chosen.command],
+        description=(COMMANDS | TRIALS)[chosen.command],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     try:

@@ -20,7 +20,7 @@ from gateway.discovery.order import stable_order
 
 
 class AddressJudge(Protocol):
-    """What decides whether an address may be used; `push_hub.outbound.addresses.AddressPolicy` is one."""
+    """What decides whether an address may be used; `serving.outbound.addresses.AddressPolicy` is one."""
 
     def refusal(self, address: str, port: int | None = None, /) -> str | None: ...
 

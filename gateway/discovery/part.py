@@ -15,8 +15,8 @@ from gateway.discovery.registrar import Registrar, RegistrarConfig
 from gateway.discovery.registration import OwnRecord
 from gateway.discovery.resolver import Resolver, ResolverConfig
 from identifiers import NoZoneError, Topic, TopicError, zone_of
-from push_hub.outbound.addresses import AddressPolicy
 from push_hub.ports import Validator
+from serving.outbound.addresses import AddressPolicy
 
 MAX_SHOWN = 3
 """Gateways that a denied subscriber is told of."""

@@ -34,7 +34,7 @@ from gateway.discovery.model import (
     canonical_domain,
     check_seconds,
 )
-from push_hub.outbound.addresses import AddressPolicy
+from serving.outbound.addresses import AddressPolicy
 
 EDNS_PAYLOAD = 1232
 """What goes through the Internet unfragmented; a longer answer comes over TCP."""

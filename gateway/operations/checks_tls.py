@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from gateway.gateway import GatewayConfig
 from gateway.operations.findings import Finding, bad, doubtful, good
 from psirp_stack.authentication.keys import KeyFileError, KeyPair
-from push_hub.tls import TlsFiles
+from serving.tls import TlsFiles
 
 CERTIFICATES = "certificates"
 KEYS = "keys"

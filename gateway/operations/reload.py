@@ -10,7 +10,7 @@ from gateway.admin.config import AdminConfig
 from gateway.gateway import Gateway, GatewayConfig
 from gateway.web.server import WebConfig
 from push_hub.hub import HubConfig
-from push_hub.tls import TlsFiles
+from serving.tls import TlsFiles
 
 LIVE = (
     "access",

@@ -14,8 +14,9 @@ from gateway.adapters.chat import TakenError
 from gateway.adapters.chat_messages import ChatError
 from gateway.adapters.stream import FullError
 from gateway.model import NetworkError, NotAllowedError, RefusedError
-from push_hub.events import LimitReached, Observer, RequestBroke, RequestRefused
+from push_hub.events import Observer, RequestBroke
 from push_hub.server import TooManyError
+from serving.events import LimitReached, RequestRefused
 from storage import StorageError
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

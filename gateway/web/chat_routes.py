@@ -17,8 +17,8 @@ from gateway.adapters.chat_messages import MAX_TEXT
 from gateway.adapters.chat_store import Line, State
 from gateway.model import Asker
 from gateway.web.answers import EVENT_STREAM, Answers, WebError, bearer, body_of, json_answer
-from push_hub.limits import Limiter, Rate
 from push_hub.server import Gate
+from serving.limits import Limiter, Rate
 
 MAX_BODY = 64 * 1024
 BODY_SECONDS = 10.0

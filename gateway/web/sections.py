@@ -13,8 +13,8 @@ from gateway.tls_section import TlsSection
 from gateway.web.server import WebConfig
 from identifiers import Topic, TopicError
 from identifiers.topic import canonical_host
-from push_hub.limits import Rate
-from push_hub.tls import TlsFiles
+from serving.limits import Rate
+from serving.tls import TlsFiles
 
 Count = Annotated[int, Meta(ge=1)]
 Positive = Annotated[float, Meta(gt=0.0)]

@@ -14,10 +14,10 @@ from gateway.adapters.stream import StreamAdapter, StreamConfig
 from gateway.web.answers import Answers
 from gateway.web.chat_routes import ChatRoutes
 from gateway.web.stream_routes import StreamRoutes
-from push_hub.limits import Rate
-from push_hub.listening import Doorkeeper, GuardedSite, RequestLog, open_socket
 from push_hub.server import Gate, ServerConfig
-from push_hub.tls import TlsFiles, TlsPort
+from serving.limits import Rate
+from serving.listening import Doorkeeper, GuardedSite, RequestLog, open_socket
+from serving.tls import TlsFiles, TlsPort
 
 STATIC = Path(__file__).parent / "static"
 FILES = {

@@ -24,8 +24,8 @@ import uvloop
 
 from identifiers import DEFAULT_NAMING, Topic
 from perf.bench.family import Bar, BenchError, Outcome, Row, Sense, Ticker, percentile, progress_bar
-from perf.crash.gateway_process import Part, ProcessFailedError
-from perf.crash.loopback import Client, Reply, Request, Server, answer
+from perf.loopback import Client, Reply, Request, Server, answer
+from perf.processes import Part, ProcessFailedError
 from psirp_stack.emulation.network import EmulatedNetwork, socket_of
 from psirp_stack.emulation.plan import plan
 from psirp_stack.node.api import Client as PsirpClient

@@ -32,10 +32,10 @@ from perf.bench.family import Bar, Outcome, Row, Sense, Ticker, percentile, prog
 from push_hub.delivery import MIGRATIONS as DELIVERY_TABLES
 from push_hub.delivery import Delivery, DeliveryConfig
 from push_hub.model import Content, Dialect, SignatureMethod
-from push_hub.outbound.addresses import AddressPolicy
-from push_hub.outbound.client import ClientConfig, OutboundClient
 from push_hub.schema import HUB_TABLES, SUBSCRIPTION_TABLES
 from push_hub.subscriptions import Subscriptions
+from serving.outbound.addresses import AddressPolicy
+from serving.outbound.client import ClientConfig, OutboundClient
 from storage import Database
 
 ADDRESSES = 40

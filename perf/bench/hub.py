@@ -23,9 +23,9 @@ import uvloop
 
 from perf.bench.family import Bar, BenchError, Outcome, Row, Sense, Ticker, percentile, progress_bar
 from perf.bench.hub_seed import seed_store
-from perf.crash.ledger import document
-from perf.crash.loopback import Client, Reply, Request, Server, answer
-from perf.crash.process import HubProcess, HubProcessError
+from perf.hub_process import HubProcess, HubProcessError
+from perf.loopback import Client, Reply, Request, Server, answer
+from perf.numbered_feed import document
 from push_hub.hub import DATABASE_NAME
 
 ADDRESSES = 20

@@ -17,10 +17,10 @@ from urllib.parse import parse_qsl, urlencode
 import uvloop
 from aiohttp import web
 
-from push_hub.outbound.addresses import AddressPolicy
-from push_hub.outbound.client import ClientConfig, OutboundClient
 from push_hub.protocol.numbers import DEFAULT_LEASE
 from push_hub.verifier import VerifierConfig
+from serving.outbound.addresses import AddressPolicy
+from serving.outbound.client import ClientConfig, OutboundClient
 
 
 class Bare:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from perf.crash.ledger import document
+from perf.numbered_feed import document
 from push_hub.hub import DATABASE_NAME, TABLES
 from push_hub.model import Dialect, SignatureMethod
 from storage import Database, Transaction

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import uvloop
 
-from perf.crash.loopback import Reply, Request, Server, answer
+from perf.loopback import Reply, Request, Server, answer
 
 
 def confirm(request: Request, reply: Reply) -> None:

@@ -24,9 +24,9 @@ from perf.traces.run import TRACES, new_run, software_version
 from perf.traces.synth import NoNumpyError, SynthConfig, synthesise
 from perf.traces.writer import TraceWriter, WriterConfig
 from push_hub.delivery import Delivery, DeliveryConfig
-from push_hub.outbound.addresses import AddressPolicy
-from push_hub.outbound.client import ClientConfig, OutboundClient
 from push_hub.subscriptions import Subscriptions
+from serving.outbound.addresses import AddressPolicy
+from serving.outbound.client import ClientConfig, OutboundClient
 from storage import Database
 
 CALLBACKS = 1000

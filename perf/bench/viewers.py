@@ -23,12 +23,12 @@ from perf.bench.crossing import ATOM, SIZES, atom
 from perf.bench.family import Bar, BenchError, Outcome, Row, Sense, Ticker, progress_bar
 from perf.bench.fanout import Sink
 from perf.bench.hub_seed import seed_store
-from perf.crash.gateway_process import Part, ProcessFailedError
-from perf.crash.loopback import Client, Reply, Request, Server, answer
+from perf.loopback import Client, Reply, Request, Server, answer
+from perf.processes import Part, ProcessFailedError
 from psirp_stack.emulation.network import EmulatedNetwork, socket_of
 from psirp_stack.emulation.plan import plan
-from push_hub.outbound.addresses import AddressPolicy
-from push_hub.outbound.client import ClientConfig, OutboundClient
+from serving.outbound.addresses import AddressPolicy
+from serving.outbound.client import ClientConfig, OutboundClient
 
 BAR = 0.95
 PATIENCE = 60.0

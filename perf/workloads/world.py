@@ -21,8 +21,8 @@ from typing import Final
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from identifiers import DEFAULT_NAMING, ItemId, Topic
-from perf.crash.gateway_process import Part, ProcessFailedError
-from perf.crash.loopback import Client, Reply, Request, Server, answer
+from perf.loopback import Client, Reply, Request, Server, answer
+from perf.processes import Part, ProcessFailedError
 from perf.traces.blocks import block_of_records
 from perf.traces.hub_events import Moment
 from perf.traces.naming import publication_name

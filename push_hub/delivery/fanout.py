@@ -41,8 +41,8 @@ from push_hub.delivery.retries import NEVER, RetryScan
 from push_hub.delivery.saver import Clock, Saver, call_on
 from push_hub.delivery.walks import Job, Walk
 from push_hub.model import Content, Publication, SubscriberSource, Subscription
-from push_hub.outbound.client import OutboundClient, PostOutcome
-from push_hub.outbound.errors import OutboundError, UrlRefusedError
+from serving.outbound.client import OutboundClient, PostOutcome
+from serving.outbound.errors import OutboundError, UrlRefusedError
 from storage import Database, StorageError
 
 STATUS_GONE = 410

@@ -25,7 +25,7 @@ from push_hub.delivery.hosts import Host, Hosts
 from push_hub.delivery.signing import Parcel
 from push_hub.delivery.walks import DONE, SENT, WAITING, Job, Page, Turns, Walk
 from push_hub.model import Subscription
-from push_hub.outbound.values import PostOutcome
+from serving.outbound.values import PostOutcome
 
 PARKED_NET = 60.0  # a parked row is due after this, should its place in memory be lost
 CLAIM_MARGIN = 5.0

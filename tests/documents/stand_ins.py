@@ -24,7 +24,7 @@ import yaml
 
 from tests.documents.pages import ROOT, command, commands, shown_commands
 from tests.documents.runner import PageRun
-from tests.gateway import test_container_processes
+from tests.gateway.containers import test_container_processes
 
 TIMEOUT = 60
 

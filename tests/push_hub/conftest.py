@@ -6,7 +6,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tests.push_hub.client_support import Client, run_client
+from tests.push_hub.client.client_support import Client, run_client
 from tests.push_hub.harness import Publisher, Subscriber
 from tests.push_hub.running import RunningHub, run_hub
 from tests.push_hub.world import Clock, World, whole_hub

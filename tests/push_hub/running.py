@@ -11,7 +11,6 @@ from aiohttp import web
 
 from push_hub.events import HubEvent
 from push_hub.health import Check, HealthReport
-from push_hub.listening import Doorkeeper, GuardedSite, RequestLog, open_socket
 from push_hub.model import Content
 from push_hub.ports import GetFailedError, OverloadedError, Response, Validator
 from push_hub.protocol.verification import RetrySchedule
@@ -19,6 +18,7 @@ from push_hub.schema import HUB_TABLES, SUBSCRIPTION_TABLES
 from push_hub.server import HubServer, ServerConfig
 from push_hub.subscriptions import Change, Subscriptions
 from push_hub.verifier import Verifier, VerifierConfig
+from serving.listening import Doorkeeper, GuardedSite, RequestLog, open_socket
 from storage import Database
 
 FAST = RetrySchedule(first=0.01, factor=1.5, window=0.2)

@@ -14,8 +14,8 @@ from push_hub.delivery.signing import signature
 from push_hub.events import CanaryChanged
 from push_hub.hub import Hub, HubConfig
 from push_hub.model import Publication, SignatureMethod
-from push_hub.outbound.errors import OutboundError
 from push_hub.ports import GetFailedError, Response
+from serving.outbound.errors import OutboundError
 from tests.push_hub.harness import until
 
 DEADLINE = 5.0
@@ -103,7 +103,7 @@ async def test_green_then_deliveries_break_then_red_then_green_again(
             raise OutboundError("the test cut the wire")
 
         with monkeypatch.context() as patch:
-            patch.setattr("push_hub.outbound.client.Lane.post", broken)
+            patch.setattr("serving.outbound.client.Lane.post", broken)
             it.clock.now += 60
             await it.beat()
             await until(lambda: any(type(one).__name__ == "DeliveryFailed" for one in it.events))

@@ -13,12 +13,12 @@ from push_hub.canary import CanaryConfig
 from push_hub.diagnostics import DiagnosticsConfig
 from push_hub.health import HealthConfig
 from push_hub.hub import HubConfig
-from push_hub.limits import Rate
 from push_hub.protocol.leases import LeasePolicy
 from push_hub.protocol.verification import RetrySchedule
 from push_hub.server import ServerConfig
 from push_hub.sse import StreamConfig
 from push_hub.verifier import VerifierConfig
+from serving.limits import Rate
 from tests.push_hub.world import World
 
 PAGE = Path(__file__).parents[2] / "docs" / "hub.md"

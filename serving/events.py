@@ -1,0 +1,21 @@
+"""What happened at a port: small, past tense, for whoever observes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRefused:
+    status: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class LimitReached:
+    """A bound bit; `name` is the configuration field."""
+
+    name: str
+
+
+ServingEvent = RequestRefused | LimitReached
+Observer = Callable[[ServingEvent], None]

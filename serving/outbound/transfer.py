@@ -1,0 +1,269 @@
+"""One libcurl handle and what it is set to: the guard, the bounds, and how its end is told.
+
+`Post` is the light kind, reused for delivery after delivery; `Exchange` keeps a whole answer and is used once.
+"""
+
+import asyncio
+import re
+import socket
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pycurl
+
+from serving.outbound.errors import (
+    AddressRefusedError,
+    OutboundError,
+    OutboundTimeoutError,
+    ResponseTooLargeError,
+)
+from serving.outbound.values import ClientConfig, ClientCounts, Headers, OutboundResponse, PostOutcome
+
+MAX_HEADER_BYTES = 64 * 1024
+CONNECT_TIMEOUT_MS = 10_000
+
+
+# An opaque handle: pycurl ships no types.
+Curl = Any
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What all handles of one client share."""
+
+    config: ClientConfig
+    counts: ClientCounts
+    watch: Callable[[int, int], int]
+
+
+class _Handed(socket.socket):
+    """A socket that is closed quietly once libcurl has its own copy of the descriptor."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class Transfer:
+    """A handle with the options that every use of it shares. `setopt` and `getinfo` are the handle's own."""
+
+    __slots__ = ("curl", "getinfo", "max_bytes", "received", "refused", "setopt", "setup", "timeout", "too_large")
+
+    def __init__(self, setup: Setup) -> None:
+        self.curl: Curl = pycurl.Curl()
+        self.setopt = self.curl.setopt
+        self.getinfo = self.curl.getinfo
+        self.setup = setup
+        self.received = 0
+        self.max_bytes = 0
+        self.timeout = 0.0
+        self.too_large = False
+        self.refused: str | None = None
+        self.set_common_options()
+
+    def finish(self, error: OutboundError | None) -> None:
+        """libcurl is done with the handle, and it was taken out."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self.curl.close()
+
+    def set_common_options(self) -> None:
+        option = self.setopt
+        option(pycurl.NOSIGNAL, 1)
+        option(pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
+        option(pycurl.FOLLOWLOCATION, 0)
+        option(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1)
+        option(pycurl.PATH_AS_IS, 1)  # a callback is posted to exactly as it was subscribed
+        option(pycurl.PROXY, "")  # not even the one the environment names
+        option(pycurl.NETRC, 0)
+        option(pycurl.SSL_VERIFYPEER, 1)
+        option(pycurl.SSL_VERIFYHOST, 2)
+        authorities = self.setup.config.ca_file or _system_authorities()
+        if authorities is not None:
+            option(pycurl.CAINFO, authorities)
+        option(pycurl.USERAGENT, self.setup.config.user_agent)
+        if self.setup.config.hosts:
+            option(pycurl.CONNECT_TO, [f"{name}::{address}:" for name, address in self.setup.config.hosts])
+        option(pycurl.OPENSOCKETFUNCTION, self._open_socket)
+        option(pycurl.SOCKOPTFUNCTION, self.setup.watch)
+        option(pycurl.WRITEFUNCTION, self.on_body)
+
+    def set_timeout(self, seconds: float) -> None:
+        self.timeout = seconds
+        milliseconds = max(1, round(seconds * 1000))
+        self.setopt(pycurl.TIMEOUT_MS, milliseconds)
+        self.setopt(pycurl.CONNECTTIMEOUT_MS, min(milliseconds, CONNECT_TIMEOUT_MS))
+
+    def on_body(self, data: bytes) -> int | None:
+        self.received += len(data)
+        if self.received > self.max_bytes:
+            self.too_large = True
+            return 0
+        return None
+
+    def failure(self, code: int, text: str) -> OutboundError:
+        """libcurl's error in our words. Host names are the caller's to add: it knows the URL."""
+        if self.too_large:
+            self.setup.counts.too_large += 1
+            return ResponseTooLargeError(f"the answer is longer than {self.max_bytes} bytes")
+        if self.refused is not None:
+            return AddressRefusedError(f"this hub does not connect there: {self.refused}")
+        if code == pycurl.E_OPERATION_TIMEDOUT:
+            return OutboundTimeoutError(f"no complete answer within {self.timeout:g} seconds")
+        return OutboundError(_FAILURES.get(code) or text or f"libcurl error {code}")
+
+    def _open_socket(self, _purpose: int, address: Any) -> socket.socket | int:
+        """The guard: `address` is what libcurl is about to connect to, after name resolution."""
+        self.refused = None
+        refusal = self.setup.config.policy.refusal(*address.addr[:2])
+        if refusal is not None:
+            self.refused = refusal
+            self.setup.counts.refused_addresses += 1
+            return int(pycurl.SOCKET_BAD)
+        try:
+            opened = _Handed(address.family, address.socktype, address.protocol)
+        except OSError:
+            return int(pycurl.SOCKET_BAD)
+        self.setup.counts.connections += 1
+        return opened
+
+
+class Post(Transfer):
+    """A handle that posts, and of the answer keeps the status only. Reused without being reset: see `Lane.post`.
+
+    What it ends with goes into `outcomes`, and the handle back to `idle`; both are its lane's.
+    """
+
+    __slots__ = ("body", "idle", "outcomes", "tag")
+
+    def __init__(
+        self, setup: Setup, timeout: float, max_bytes: int, idle: list["Post"], outcomes: list[PostOutcome]
+    ) -> None:
+        super().__init__(setup)
+        self.setopt(pycurl.POST, 1)
+        self.set_timeout(timeout)
+        self.max_bytes = max_bytes
+        self.body: bytes | None = None
+        self.tag: object = None
+        self.idle = idle
+        self.outcomes = outcomes
+
+    def finish(self, error: OutboundError | None) -> None:
+        status = retry_after = 0
+        if error is None:
+            getinfo = self.getinfo  # as a variable: called as a method, a slot's value is looked up the slow way
+            status = getinfo(_RESPONSE_CODE)
+            if status >= _FIRST_NOT_SUCCESS:
+                retry_after = getinfo(_RETRY_AFTER)
+        self.outcomes.append((self.tag, status, retry_after, error))
+        self.tag = None
+        if self.received or error is not None:
+            self.received = 0
+            self.too_large = False
+            self.refused = None
+        self.idle.append(self)
+
+
+class Exchange(Transfer):
+    """A handle for one request whose whole answer is wanted."""
+
+    __slots__ = ("chunks", "future", "header_bytes", "lines")
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.setopt(pycurl.HEADERFUNCTION, self.on_header)
+        self.future: asyncio.Future[OutboundResponse] | None = None
+        self.chunks: list[bytes] = []
+        self.lines: list[tuple[str, str]] = []
+        self.header_bytes = 0
+
+    def prepare(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        timeout: float,
+        max_bytes: int,
+        future: asyncio.Future[OutboundResponse],
+    ) -> None:
+        option = self.setopt
+        if method == "HEAD":
+            option(pycurl.NOBODY, 1)
+        elif method == "GET" and body is None:
+            option(pycurl.HTTPGET, 1)
+        else:
+            option(pycurl.POST, 1)
+            option(pycurl.POSTFIELDS, body or b"")
+            if method != "POST":
+                option(pycurl.CUSTOMREQUEST, method)
+        option(pycurl.URL, url)
+        option(pycurl.HTTPHEADER, [header_line(name, value) for name, value in headers.items()] + [b"Expect:"])
+        self.set_timeout(timeout)
+        self.max_bytes = max_bytes
+        self.future = future
+
+    def on_body(self, data: bytes) -> int | None:
+        self.chunks.append(data)
+        return super().on_body(data)
+
+    def on_header(self, line: bytes) -> int | None:
+        self.header_bytes += len(line)
+        if self.header_bytes > MAX_HEADER_BYTES:
+            self.too_large = True
+            return 0
+        if line.startswith(b"HTTP/"):
+            self.lines.clear()  # a 1xx answer came before
+            return None
+        name, colon, value = line.decode("latin-1").partition(":")
+        if colon:
+            self.lines.append((name.strip(), value.strip()))
+        return None
+
+    def finish(self, error: OutboundError | None) -> None:
+        future, self.future = self.future, None
+        if future is not None and not future.done():
+            if error is None:
+                status = self.getinfo(pycurl.RESPONSE_CODE)
+                future.set_result(OutboundResponse(status, Headers(self.lines), b"".join(self.chunks)))
+            else:
+                future.set_exception(error)
+        self.close()
+
+
+def header_line(name: str, value: str) -> bytes:
+    """One header field as libcurl takes it. Refuses what could smuggle in another field."""
+    if _UNSAFE_NAME.search(name) or not name or _UNSAFE_VALUE.search(value):
+        raise ValueError(f"the header field {name!r} has a character that is not allowed")
+    # A semicolon is how libcurl is told that a field is there, but empty.
+    return (f"{name}: {value}" if value else f"{name};").encode("latin-1")
+
+
+@cache
+def _system_authorities() -> str | None:
+    paths = ssl.get_default_verify_paths()
+    candidates = (paths.cafile, *_AUTHORITY_FILES)
+    return next((path for path in candidates if path is not None and Path(path).is_file()), None)
+
+
+_AUTHORITY_FILES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
+_UNSAFE_NAME = re.compile(r"[^!#$%&'*+.^_`|~0-9A-Za-z-]")
+_UNSAFE_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+# Looked up once: these are used for every delivery.
+_RESPONSE_CODE, _RETRY_AFTER = pycurl.RESPONSE_CODE, pycurl.RETRY_AFTER
+_FIRST_NOT_SUCCESS = 300
+_FAILURES = {
+    pycurl.E_COULDNT_RESOLVE_HOST: "the host's name could not be resolved",
+    pycurl.E_COULDNT_CONNECT: "no connection could be made",
+    pycurl.E_GOT_NOTHING: "the server closed the connection without an answer",
+    pycurl.E_PARTIAL_FILE: "the server closed the connection in the middle of its answer",
+    pycurl.E_RECV_ERROR: "the connection broke while waiting for the answer",
+    pycurl.E_SEND_ERROR: "the connection broke while sending",
+    pycurl.E_PEER_FAILED_VERIFICATION: "the server's certificate could not be verified",
+    pycurl.E_SSL_CONNECT_ERROR: "no TLS connection could be made",
+    pycurl.E_UNSUPPORTED_PROTOCOL: "the server did not answer in HTTP/1",
+}

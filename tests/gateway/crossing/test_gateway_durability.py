@@ -1,0 +1,274 @@
+"""What survives what: gateways that go away at bad moments, networks that refuse, two gateways of one domain."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from aiohttp import ClientSession
+
+from gateway.control import Control, ControlConfig
+from gateway.gateway import DATABASE_NAME, Gateway, GatewayConfig
+from gateway.model import Crossing, Listener, NetworkError, RefusedError, Subscription
+from gateway.store import MIGRATIONS, ControlStore
+from identifiers import DEFAULT_NAMING, Identifier, ItemId
+from psirp_stack.emulation.network import EmulatedNetwork, socket_of
+from psirp_stack.emulation.plan import plan
+from psirp_stack.node.config import TimesFile
+from push_hub.canary import CanaryConfig
+from push_hub.hub import HubConfig
+from storage import Database
+from tests.gateway.crossing.test_crossing import Publisher, Subscriber, World, feed
+from tests.waiting import until
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    network_plan = plan({"generate": {"kind": "line", "nodes": 4}, "roles": {"rendezvous": "n1"}}, tmp_path)
+    (tmp_path / "net").mkdir()
+    network = await EmulatedNetwork.start(network_plan, tmp_path / "net", TimesFile(hello=0.1, lease=1.0))
+    await network.settled()
+    async with ClientSession() as http:
+        yield World(network, network_plan, tmp_path, http)
+    await network.close()
+
+
+def bodies(subscriber: Subscriber) -> list[bytes]:
+    return [body for _, body, _ in subscriber.received]
+
+
+async def publish(world: World, publisher: Publisher, *gateways: Gateway, title: str) -> None:
+    publisher.body = feed(title)
+    for gateway in gateways:
+        await world.ping(gateway, publisher.topic)
+        await until(lambda gateway=gateway: _latest(gateway, publisher.topic) == feed(title))
+
+
+def _latest(gateway: Gateway, topic: str) -> bytes | None:
+    latest = gateway.hub.delivery.latest(topic)
+    return latest[0].content.body if latest else None
+
+
+async def test_what_was_published_before_a_kill_is_not_published_again_after_newer_versions(world: World) -> None:
+    """The cursor lags behind: as after a kill between publishing a page and writing down that it was."""
+    async with Publisher() as publisher, Subscriber() as subscriber, world.gateway("n3", "a") as a:
+        async with world.gateway("n0", "b") as b:
+            await world.subscribe(a, publisher.topic, subscriber.callback)
+            for title in ("one", "two", "three"):
+                await publish(world, publisher, b, title=title)
+                await until(lambda title=title: bodies(subscriber)[-1:] == [feed(title)])
+        with Database.open(world.data / "b" / DATABASE_NAME, MIGRATIONS) as database:
+            assert ControlStore(database).cursor("push") > 0
+            database.write(lambda tx: ControlStore.move_cursor("push", 0, tx)).result()
+        async with world.gateway("n0", "b") as b:
+            await publish(world, publisher, b, title="four")
+            await until(lambda: bodies(subscriber)[-1:] == [feed("four")])
+            assert bodies(subscriber) == [feed(title) for title in ("one", "two", "three", "four")]
+
+
+async def test_what_the_hub_accepted_before_a_kill_is_published_after_it(world: World) -> None:
+    """The hub has it, the network does not: as after a kill between the two. Nobody pings again."""
+    async with Publisher() as publisher, Subscriber() as subscriber, world.gateway("n3", "a") as a:
+        await world.subscribe(a, publisher.topic, subscriber.callback)
+        hub = HubConfig(world.data / "b" / "hub", allow_private=True, canary=CanaryConfig(enabled=False))
+        alone = Gateway(GatewayConfig(world.data / "b", hub, attach=socket_of(world.data / "net", "n0")))
+        await alone.hub.start()  # only the hub of it
+        publisher.body = feed("accepted")
+        async with world.http.post(alone.hub.url, data={"hub.mode": "publish", "hub.url": publisher.topic}):
+            await until(lambda: alone.hub.delivery.latest(publisher.topic))
+        await alone.hub.stop()
+        assert not subscriber.received
+        async with world.gateway("n0", "b"):
+            await until(lambda: subscriber.received)
+            assert bodies(subscriber) == [feed("accepted")]
+
+
+async def test_two_gateways_of_one_domain_publish_the_same_feed_and_it_arrives_once(world: World) -> None:
+    async with Publisher() as publisher, Subscriber() as subscriber, AsyncExitStack() as stack:
+        a = await stack.enter_async_context(world.gateway("n3", "a"))
+        b2 = await stack.enter_async_context(world.gateway("n2", "b2"))
+        await world.subscribe(a, publisher.topic, subscriber.callback)
+        async with world.gateway("n0", "b1") as b1:
+            for title in ("one", "two"):
+                await publish(world, publisher, b1, b2, title=title)
+                await until(lambda title=title: bodies(subscriber)[-1:] == [feed(title)])
+        # One of them is gone; the other goes on.
+        await publish(world, publisher, b2, title="three")
+        await until(lambda: bodies(subscriber)[-1:] == [feed("three")])
+        async with world.gateway("n0", "b1") as b1:
+            await publish(world, publisher, b1, b2, title="four")
+            await until(lambda: bodies(subscriber)[-1:] == [feed("four")])
+        assert bodies(subscriber) == [feed(title) for title in ("one", "two", "three", "four")]
+
+
+async def test_two_gateways_of_one_domain_each_deliver_to_their_own_subscribers_once(world: World) -> None:
+    async with (
+        Publisher() as publisher,
+        Subscriber() as first,
+        Subscriber() as second,
+        world.gateway("n0", "b") as b,
+        world.gateway("n2", "a1") as a1,
+        world.gateway("n3", "a2") as a2,
+    ):
+        await world.subscribe(a1, publisher.topic, first.callback)
+        await world.subscribe(a2, publisher.topic, second.callback)
+        for title in ("one", "two", "three"):
+            await publish(world, publisher, b, title=title)
+            await until(lambda title=title: bodies(first)[-1:] == bodies(second)[-1:] == [feed(title)])
+        assert bodies(first) == bodies(second) == [feed(title) for title in ("one", "two", "three")]
+
+
+async def test_both_gateways_of_one_node_share_it(world: World) -> None:
+    """Publisher and subscriber attached to the same node: nothing needs the network between nodes."""
+    async with (
+        Publisher() as publisher,
+        Subscriber() as subscriber,
+        world.gateway("n0", "b") as b,
+        world.gateway("n0", "a") as a,
+    ):
+        await world.subscribe(a, publisher.topic, subscriber.callback)
+        for title in ("one", "two"):
+            await publish(world, publisher, b, title=title)
+            await until(lambda title=title: bodies(subscriber)[-1:] == [feed(title)])
+        assert bodies(subscriber) == [feed("one"), feed("two")]
+
+
+# The control function alone, with a network that does as it is told.
+
+ITEM = "http://example.com/a"
+
+
+class FakeNetwork:
+    """Refuses, hangs and brings what a test wants."""
+
+    def __init__(self) -> None:
+        self.listeners: dict[ItemId, Listener] = {}
+        self.since: dict[ItemId, Identifier | None] = {}
+        self.refusing = False
+        self.asked = 0
+
+    async def publish(self, item: ItemId, crossing: Crossing) -> Identifier:
+        raise NetworkError("not here")
+
+    async def advertise(self, item: ItemId) -> None:
+        pass
+
+    async def withdraw(self, item: ItemId) -> None:
+        pass
+
+    async def subscribe(self, item: ItemId, listener: Listener, since: Identifier | None) -> None:
+        self.asked += 1
+        if self.refusing:
+            raise NetworkError("not now")
+        self.listeners[item] = listener
+        self.since[item] = since
+
+    async def unsubscribe(self, item: ItemId) -> None:
+        self.listeners.pop(item, None)
+
+
+class FakeAdapter:
+    name = "fake"
+
+    def __init__(self) -> None:
+        self.taken: list[bytes] = []
+        self.broken = False
+
+    def item_of(self, what: str) -> ItemId:
+        return DEFAULT_NAMING.of_user(f"{what}@example.com")
+
+    async def deliver(self, crossing: Crossing, subscriptions: object) -> None:
+        if self.broken:
+            raise OSError("no room")
+        self.taken.append(crossing.body)
+
+
+class Kept:
+    """A control function on a store that outlives it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.network = FakeNetwork()
+        self.adapter = FakeAdapter()
+        self.database = Database.open(folder / "control.sqlite", MIGRATIONS)
+        self.now = 1000.0
+        config = ControlConfig(sweep_every=0.01, retry_base=0.001, retry_cap=0.01, max_per_subscriber=2)
+        self.store = ControlStore(self.database)
+        self.control = Control(self.store, self.network, lambda: self.now, config)
+        self.control.add(self.adapter)
+
+    async def __aenter__(self) -> "Kept":
+        await self.control.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.control.stop()
+        self.database.close()
+
+    def bring(self, what: str, body: bytes) -> asyncio.Task[None]:
+        listener = self.network.listeners[self.adapter.item_of(what)]
+        version = Identifier(body.rjust(32, b"\0"))
+        return asyncio.ensure_future(listener(Crossing("fake", what, "text/plain", body, version=version)))  # type: ignore[arg-type]
+
+
+async def test_what_arrived_and_could_not_be_delivered_is_delivered_after_a_restart(tmp_path: Path) -> None:
+    async with Kept(tmp_path) as first:
+        await first.control.subscribe(first.adapter, "me", "alice")
+        first.adapter.broken = True
+        under_way = first.bring("alice", b"news")
+        await until(lambda: first.store.waiting(first.adapter.item_of("alice")))
+        under_way.cancel()
+    async with Kept(tmp_path) as second:
+        await until(lambda: second.adapter.taken)
+        assert second.adapter.taken == [b"news"]
+        await until(lambda: second.network.since)
+        assert second.network.since[second.adapter.item_of("alice")] == Identifier(b"news".rjust(32, b"\0"))
+        await until(lambda: not second.store.waiting(second.adapter.item_of("alice")))
+
+
+async def test_an_item_that_cannot_be_delivered_holds_up_no_other(tmp_path: Path) -> None:
+    async with Kept(tmp_path) as first:
+        for what in ("alice", "bob"):
+            await first.control.subscribe(first.adapter, "me", what)
+        first.adapter.broken = True
+        stuck = first.bring("alice", b"stuck")
+        await until(lambda: first.store.waiting(first.adapter.item_of("alice")))
+        stuck.cancel()
+    second = Kept(tmp_path)
+    second.adapter.broken = True
+    async with second:
+        await until(lambda: second.adapter.item_of("bob") in second.network.listeners)
+        assert second.adapter.item_of("alice") not in second.network.listeners
+        second.adapter.broken = False
+        await until(lambda: second.adapter.item_of("alice") in second.network.listeners)
+        assert second.adapter.taken == [b"stuck"]
+
+
+async def test_a_subscription_that_the_network_refuses_stands_and_is_asked_for_again(tmp_path: Path) -> None:
+    async with Kept(tmp_path) as kept:
+        kept.network.refusing = True
+        await kept.control.subscribe(kept.adapter, "me", "alice")
+        await until(lambda: kept.network.asked >= 3)
+        assert not kept.network.listeners
+        kept.network.refusing = False
+        await until(lambda: kept.network.listeners)
+
+
+async def test_a_lease_that_ends_lets_the_network_go(tmp_path: Path) -> None:
+    async with Kept(tmp_path) as kept:
+        await kept.control.subscribe(kept.adapter, "me", "alice", lease=10)
+        await kept.control.subscribe(kept.adapter, "me", "bob", lease=100)
+        kept.now += 50
+        await until(lambda: set(kept.network.listeners) == {kept.adapter.item_of("bob")})
+
+
+async def test_the_limit_of_a_subscriber_counts_new_names_only(tmp_path: Path) -> None:
+    async with Kept(tmp_path) as kept:
+        for what in ("a", "b"):
+            await kept.control.subscribe(kept.adapter, "me", what)
+        with pytest.raises(RefusedError, match="limit"):
+            await kept.control.subscribe(kept.adapter, "me", "c")
+        renewed = await kept.control.subscribe(kept.adapter, "me", "a", lease=5)
+        assert isinstance(renewed, Subscription)
+        assert renewed.until == kept.now + 5
+        await kept.control.subscribe(kept.adapter, "me", "c", limited=False)

@@ -1,0 +1,1 @@
+"""The commands of the trials, found by `psph` when this package is there."""
