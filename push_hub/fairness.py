@@ -18,7 +18,7 @@ from collections import OrderedDict, deque
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Generic, TypeVar
 
-from push_hub.limits import Rate
+from serving.limits import Rate
 
 Item = TypeVar("Item")
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from push_hub.fairness import FairQueue, KnownPrefixes, Shares, TimeBudgets, name_in, prefix_of
-from push_hub.limits import Rate
+from serving.limits import Rate
 
 
 @pytest.mark.parametrize(
