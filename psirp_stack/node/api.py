@@ -32,6 +32,7 @@ from psirp_stack.node.attachment import (
     PROTOCOL_VERSION,
     Asked,
     AttachmentError,
+    DemandChanged,
     Done,
     Publication,
     Request,
@@ -145,6 +146,9 @@ class Client:
         self._runner: asyncio.Task[None] | None = None
         self._closed = False
         self._scope_tasks: set[asyncio.Future[None]] = set()
+        self._wanted: set[ItemId] = set()
+        self.on_demand: Callable[[ItemId, bool], None] | None = None
+        """Told when the first subscriber of an item that is published or advertised here came, or the last went."""
         self.reattachments = 0
         self.on_listener_error: Callable[[Subscription, Exception], None] | None = None
         """Told of exceptions that listeners raise; without it they go to the event loop's handler."""
@@ -208,9 +212,14 @@ class Client:
         _done(await self._ask(attachment.Advertise(self._number(), bytes(sid), bytes(rid))))
         self._advertised.setdefault(ItemId(sid, rid), None)
 
+    def is_wanted(self, sid: Identifier, rid: Identifier) -> bool:
+        """Whether somebody is subscribed to an item that is published or advertised here, on this node or elsewhere."""
+        return ItemId(sid, rid) in self._wanted
+
     async def unpublish(self, sid: Identifier, rid: Identifier) -> None:
         """Be a publisher of the item no longer."""
         self._forget(ItemId(sid, rid))
+        self._wanted.discard(ItemId(sid, rid))
         _done(await self._ask(attachment.Withdraw(self._number(), bytes(sid), bytes(rid))))
 
     async def publish_scope(
@@ -403,6 +412,7 @@ class Client:
         while True:
             attached_at = loop.time()
             self._writer = writer
+            self._wanted.clear()  # a node that was started again tells what it hears
             self._introduce()
             self._attached.set()
             try:
@@ -459,6 +469,8 @@ class Client:
                 if shared := self._items.get(_item(told.sid, told.rid)):
                     for listener in shared.listeners:
                         listener.skipped.append(told)
+            case DemandChanged():
+                self._demand_changed(_item(told.sid, told.rid), told.wanted)
             case ServingChanged():
                 if shared := self._items.get(_item(told.sid, told.rid)):
                     shared.serving = told
@@ -469,6 +481,14 @@ class Client:
                 waiting = self._unanswered.get(told.number)
                 if waiting is not None and not waiting[1].done():
                     waiting[1].set_result(told)
+
+    def _demand_changed(self, item: ItemId, wanted: bool) -> None:
+        if wanted:
+            self._wanted.add(item)
+        else:
+            self._wanted.discard(item)
+        if self.on_demand is not None:
+            self.on_demand(item, wanted)
 
     def _published(self, publication: Publication) -> None:
         shared = self._items.get(_item(publication.sid, publication.rid))

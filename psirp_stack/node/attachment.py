@@ -228,7 +228,18 @@ class Status(_Value, frozen=True, tag=26):
     document: Annotated[str, Meta(max_length=MAX_CONTENT_BYTES)]
 
 
-Told = Done | Publication | Skipped | ScopeChanged | ServingChanged | Why | Status
+class DemandChanged(_Value, frozen=True, tag=27):
+    """Whether anybody is subscribed to an item that this application publishes or advertises.
+
+    Not told: nobody is, as far as this node has heard.
+    """
+
+    sid: Id
+    rid: Id
+    wanted: bool
+
+
+Told = Done | Publication | Skipped | ScopeChanged | ServingChanged | Why | Status | DemandChanged
 
 _encoder = msgspec.msgpack.Encoder()
 _requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)

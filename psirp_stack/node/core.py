@@ -584,8 +584,11 @@ class Node:
                 signed = message.every_packet_signed and self.signatures.signs
                 self.sender.set_packet_signer(item, self.signatures.sign_packet if signed else None)
                 self.sender.grant(item, message.generation, message.filters, now)
+                self.desk.demand_may_have_changed(item)
             case StopPublish():
-                self.sender.revoke(_item(message.sid, message.rid), message.generation, now)
+                item = _item(message.sid, message.rid)
+                self.sender.revoke(item, message.generation, now)
+                self.desk.demand_may_have_changed(item)
             case Served():
                 self._remember_serving(message)
                 self._take_serving(message, now)

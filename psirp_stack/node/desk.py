@@ -144,6 +144,10 @@ class Desk:
         """Receivers have confirmed something: there may be room for publications that wait."""
         self._publishing.acknowledged(item, now)
 
+    def demand_may_have_changed(self, item: ItemId) -> None:
+        """The network wants an item sent, or not any more."""
+        self._publishing.demand_may_have_changed(item)
+
     def served(self, message: Served) -> None:
         self._subscribing.served(message)
 

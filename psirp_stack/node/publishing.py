@@ -14,6 +14,7 @@ from psirp_stack.control.codes import Code
 from psirp_stack.node import attachment
 from psirp_stack.node.applications import Application, DeskConfig, item_of, publication_of
 from psirp_stack.node.attachment import Done, Publication
+from psirp_stack.node.demand import ItemDemand
 from psirp_stack.node.signatures import NodeSignatures
 from psirp_stack.node.wishes import Wishes
 from psirp_stack.rendezvous.declarations import Role
@@ -46,6 +47,7 @@ class PublishingDesk:
         self._sender = sender
         self._sign = signatures.sign_publication if signatures.signs else None
         self._when_done = when_done
+        self.demand = ItemDemand(lambda item: bool(sender.granted(item)))
         self._publishers: dict[ItemId, list[Application]] = {}
         self._held: dict[ItemId, deque[tuple[Application, attachment.Publish]]] = {}
         self._lingering: dict[ItemId, float] = {}
@@ -83,6 +85,10 @@ class PublishingDesk:
 
         self._become_publisher(application, item, answer, now)
 
+    def demand_may_have_changed(self, item: ItemId) -> None:
+        """Subscribers on this node, or filters into the network, came or went."""
+        self.demand.may_have_changed(item, self._publishers.get(item, ()))
+
     def leave(self, application: Application, item: ItemId, now: float) -> None:
         """An application publishes the item no longer."""
         holders = self._publishers.get(item, [])
@@ -95,6 +101,7 @@ class PublishingDesk:
             self._held[item] = deque(entry for entry in held if entry[0] is not application)
         if not holders:
             del self._publishers[item]
+            self.demand.forget(item)
             self._held.pop(item, None)
             self._lingering[item] = now
             self._end_linger(item, now)
@@ -106,6 +113,7 @@ class PublishingDesk:
         for application in self._publishers.pop(item, ()):
             application.publishes.discard(item)
         self._lingering.pop(item, None)
+        self.demand.forget(item)
         self._sender.forget(item)
 
     def _become_publisher(
@@ -116,6 +124,7 @@ class PublishingDesk:
         if application not in holders:
             holders.append(application)
             application.publishes.add(item)
+            self.demand.joined(item, application)
         self._wishes.want(Role.PUBLISHES, bytes(item.sid), bytes(item.rid), answer, now)
 
     # Publishing what waits.

@@ -48,6 +48,7 @@ class SubscribingDesk:
         self._parcels: deque[Parcel] = deque()
         publishing.has_room = self._has_room
         publishing.hand_out = self._hand_out_local
+        publishing.demand.is_subscribed_here = self._subscribers.__contains__
 
     def __len__(self) -> int:
         return len(self._subscribers)
@@ -68,6 +69,7 @@ class SubscribingDesk:
             self._receiver.set_room(item, self._config.remote_room, now)
         holders.append(application)
         application.parcels[item] = deque()
+        self._publishing.demand_may_have_changed(item)
         self._wishes.want(Role.SUBSCRIBES, request.sid, request.rid, self._answer(application, request, now), now)
 
     def _answer(
@@ -115,6 +117,7 @@ class SubscribingDesk:
         self._recent.forget(item)
         self._signatures.unsubscribed(item)
         self._receiver.unsubscribe(item)
+        self._publishing.demand_may_have_changed(item)
         return True
 
     def consumed(self, application: Application, item: ItemId, now: float) -> None:

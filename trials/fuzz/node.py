@@ -200,6 +200,7 @@ def attachment_seeds() -> list[bytes]:
         attachment.ScopeChanged(sid, rid, True, False),
         attachment.ServingChanged(sid, rid, "n0", 0),
         attachment.Status(1, "{}"),
+        attachment.DemandChanged(sid, rid, True),
     ]
     whole = [framed(message) for message in said]
     return whole + [message[attachment.LENGTH.size :] for message in whole] * 3
