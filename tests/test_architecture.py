@@ -41,7 +41,7 @@ SANS_IO = [
     "psirp_stack/node/wishes.py",
     "psirp_stack/node/attachment.py",
     "psirp_stack/emulation/simulation.py",
-    "push_hub/fairness.py",
+    "serving/fairness.py",
     "push_hub/delivery/queue.py",
     "push_hub/delivery/schedule.py",
     "push_hub/delivery/breaker.py",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from push_hub.fairness import FairQueue, KnownPrefixes, Shares, TimeBudgets, name_in, prefix_of
+from serving.fairness import FairQueue, KnownPrefixes, Shares, TimeBudgets, name_in, prefix_of
 from serving.limits import Rate
 
 
