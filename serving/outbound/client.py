@@ -18,10 +18,11 @@ protocol other than http and https is used, and certificates are verified.
 
 import asyncio
 import select
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pycurl
 
+from serving.fairness import KnownPrefixes
 from serving.outbound.addresses import AddressPolicy
 from serving.outbound.errors import ClientBusyError, ClientClosedError, OutboundError, UrlRefusedError
 from serving.outbound.transfer import Curl, Exchange, Post, Setup, Transfer, header_line
@@ -58,6 +59,8 @@ class OutboundClient:
     def __init__(self, config: ClientConfig | None = None) -> None:
         self._config = config or ClientConfig()
         self.counts = ClientCounts()
+        self.prefixes = KnownPrefixes()
+        """Where the names were last connected to, for whoever shares something out fairly."""
         self.multi = pycurl.CurlMulti()
         self.multi.setopt(pycurl.M_MAXCONNECTS, self._config.kept_connections)
         self._epoll = select.epoll()
@@ -69,7 +72,7 @@ class OutboundClient:
         self.is_closed = False
         self.transfers: dict[Curl, Transfer] = {}
         self._lanes: list[Lane] = []
-        self._setup = Setup(self._config, self.counts, self._watch)
+        self._setup = Setup(self._config, self.counts, self._watch, self.prefixes)
 
     @property
     def under_way(self) -> int:
@@ -88,13 +91,19 @@ class OutboundClient:
         body: bytes | None,
         timeout: float,  # noqa: ASYNC109 - libcurl keeps this time, and the message should name the server
         max_bytes: int,
+        counted: Callable[[str], bool] | None = None,
     ) -> OutboundResponse:
-        """One exchange. Raises `OutboundError` when there is no whole answer within the bounds."""
+        """One exchange. Raises `OutboundError` when there is no whole answer within the bounds.
+
+        `counted` is asked before a connection is made, with the prefix of the address: False means that this prefix has
+        its share already, and the exchange ends with `ShareTakenError`. Connections that are kept were counted under
+        what is known of the name.
+        """
         self.admit(url)
         exchange = Exchange(self._setup)
         future: asyncio.Future[OutboundResponse] = asyncio.get_running_loop().create_future()
         try:
-            exchange.prepare(method, url, headers, body, timeout, max_bytes, future)
+            exchange.prepare(method, url, headers, body, timeout, max_bytes, future, counted)
         except (pycurl.error, ValueError, TypeError) as error:
             exchange.close()
             raise OutboundError(f"the request could not be made: {error}") from error
@@ -271,6 +280,7 @@ class Lane:
             post.close()
             raise OutboundError(f"the request could not be made: {error}") from error
         post.tag = tag
+        post.url = url
         transfers[post.curl] = post
         self._add_handle(post.curl)
         if not client.turn_is_due:

@@ -31,3 +31,11 @@ class ClientClosedError(OutboundError):
 
 class ClientBusyError(OutboundError):
     """More requests are under way than the configured bound."""
+
+
+class ShareTakenError(OutboundError):
+    """The network that the request would have gone to has its share already: no connection was made."""
+
+    def __init__(self, prefix: str) -> None:
+        super().__init__(f"as many requests as are allowed are under way to {prefix} already")
+        self.prefix = prefix

@@ -15,11 +15,13 @@ from typing import Any
 
 import pycurl
 
+from serving.fairness import KnownPrefixes, name_in
 from serving.outbound.errors import (
     AddressRefusedError,
     OutboundError,
     OutboundTimeoutError,
     ResponseTooLargeError,
+    ShareTakenError,
 )
 from serving.outbound.values import ClientConfig, ClientCounts, Headers, OutboundResponse, PostOutcome
 
@@ -38,6 +40,7 @@ class Setup:
     config: ClientConfig
     counts: ClientCounts
     watch: Callable[[int, int], int]
+    prefixes: KnownPrefixes
 
 
 class _Handed(socket.socket):
@@ -50,7 +53,20 @@ class _Handed(socket.socket):
 class Transfer:
     """A handle with the options that every use of it shares. `setopt` and `getinfo` are the handle's own."""
 
-    __slots__ = ("curl", "getinfo", "max_bytes", "received", "refused", "setopt", "setup", "timeout", "too_large")
+    __slots__ = (
+        "counted",
+        "curl",
+        "getinfo",
+        "max_bytes",
+        "received",
+        "refused",
+        "setopt",
+        "setup",
+        "taken",
+        "timeout",
+        "too_large",
+        "url",
+    )
 
     def __init__(self, setup: Setup) -> None:
         self.curl: Curl = pycurl.Curl()
@@ -62,6 +78,10 @@ class Transfer:
         self.timeout = 0.0
         self.too_large = False
         self.refused: str | None = None
+        self.url = ""
+        self.counted: Callable[[str], bool] | None = None
+        self.taken: str | None = None
+        """The prefix that has its share already, if that is why no connection was made."""
         self.set_common_options()
 
     def finish(self, error: OutboundError | None) -> None:
@@ -112,6 +132,8 @@ class Transfer:
             return ResponseTooLargeError(f"the answer is longer than {self.max_bytes} bytes")
         if self.refused is not None:
             return AddressRefusedError(f"this hub does not connect there: {self.refused}")
+        if self.taken is not None:
+            return ShareTakenError(self.taken)
         if code == pycurl.E_OPERATION_TIMEDOUT:
             return OutboundTimeoutError(f"no complete answer within {self.timeout:g} seconds")
         return OutboundError(_FAILURES.get(code) or text or f"libcurl error {code}")
@@ -119,11 +141,19 @@ class Transfer:
     def _open_socket(self, _purpose: int, address: Any) -> socket.socket | int:
         """The guard: `address` is what libcurl is about to connect to, after name resolution."""
         self.refused = None
-        refusal = self.setup.config.policy.refusal(*address.addr[:2])
+        where, port = address.addr[:2]
+        refusal = self.setup.config.policy.refusal(where, port)
         if refusal is not None:
             self.refused = refusal
             self.setup.counts.refused_addresses += 1
             return int(pycurl.SOCKET_BAD)
+        # Learned before it is counted: who is refused here waits where it belongs.
+        prefix = self.setup.prefixes.learn(name_in(self.url), where, port)
+        if self.counted is not None and not self.counted(prefix):
+            self.taken = prefix
+            self.setup.counts.refused_shares += 1
+            return int(pycurl.SOCKET_BAD)
+        self.taken = None
         try:
             opened = _Handed(address.family, address.socktype, address.protocol)
         except OSError:
@@ -165,6 +195,7 @@ class Post(Transfer):
             self.received = 0
             self.too_large = False
             self.refused = None
+            self.taken = None
         self.idle.append(self)
 
 
@@ -190,8 +221,11 @@ class Exchange(Transfer):
         timeout: float,
         max_bytes: int,
         future: asyncio.Future[OutboundResponse],
+        counted: Callable[[str], bool] | None,
     ) -> None:
         option = self.setopt
+        self.url = url
+        self.counted = counted
         if method == "HEAD":
             option(pycurl.NOBODY, 1)
         elif method == "GET" and body is None:

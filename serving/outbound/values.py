@@ -68,6 +68,7 @@ class ClientCounts:
     refused_addresses: int = 0
     refused_urls: int = 0
     refused_busy: int = 0
+    refused_shares: int = 0
     too_large: int = 0
 
 

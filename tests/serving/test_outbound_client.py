@@ -25,6 +25,7 @@ from serving.outbound.errors import (
     OutboundError,
     OutboundTimeoutError,
     ResponseTooLargeError,
+    ShareTakenError,
     UrlRefusedError,
 )
 from tests.push_hub.delivery.delivery_support import CallbackServer, loopback_client, status
@@ -285,3 +286,29 @@ async def test_posts_report_status_retry_after_and_failure(client: OutboundClien
 def test_a_header_cannot_smuggle_in_another(name: str, value: str) -> None:
     with pytest.raises(ValueError, match="not allowed"):
         header_line(name, value)
+
+
+async def test_a_name_is_known_by_where_it_was_connected_to_whoever_asked(client: OutboundClient) -> None:
+    async with server(writes(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")) as where:
+        port = where.rpartition(":")[2]
+        alias = f"localhost:{port}"
+        assert client.prefixes.of(alias).startswith("~")
+        await client.request("GET", f"http://{alias}/", headers={}, body=None, timeout=5, max_bytes=100)
+        assert client.prefixes.of(alias) == client.prefixes.of(where) == f"127.0.0.1:{port}"
+
+
+async def test_no_connection_is_made_to_a_prefix_that_has_its_share(client: OutboundClient) -> None:
+    asked: list[str] = []
+
+    def full(prefix: str) -> bool:
+        asked.append(prefix)
+        return False
+
+    async with server(writes(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")) as where:
+        with pytest.raises(ShareTakenError) as caught:
+            await client.request(
+                "GET", f"http://{where}/", headers={}, body=None, timeout=5, max_bytes=100, counted=full
+            )
+    assert asked == [caught.value.prefix] == [f"127.0.0.1:{where.rpartition(':')[2]}"]
+    assert client.counts.connections == 0
+    assert client.counts.refused_shares == 1
