@@ -31,6 +31,7 @@ from serving.outbound.values import (
     ClientCounts,
     Headers,
     OutboundResponse,
+    PostCounted,
     PostOutcome,
     PostsDone,
 )
@@ -114,9 +115,12 @@ class OutboundClient:
             if exchange.future is future:  # cancelled: nobody waits for the answer any more
                 self.abandon(exchange)
 
-    def lane(self, timeout: float, max_bytes: int, done: PostsDone) -> "Lane":
-        """For many posts with the same bounds; `done` is told on the loop how they ended, several at a time."""
-        lane = Lane(self, self._setup, timeout, max_bytes, done)
+    def lane(self, timeout: float, max_bytes: int, done: PostsDone, counted: PostCounted | None = None) -> "Lane":
+        """For many posts with the same bounds; `done` is told on the loop how they ended, several at a time.
+
+        `counted` is asked before each connection, as that of `request`.
+        """
+        lane = Lane(self, self._setup, timeout, max_bytes, done, counted)
         self._lanes.append(lane)
         return lane
 
@@ -245,12 +249,21 @@ class OutboundClient:
 class Lane:
     """Posts that share a time-out, a bound on their answers, and who is told how they ended."""
 
-    def __init__(self, client: OutboundClient, setup: Setup, timeout: float, max_bytes: int, done: PostsDone) -> None:
+    def __init__(
+        self,
+        client: OutboundClient,
+        setup: Setup,
+        timeout: float,
+        max_bytes: int,
+        done: PostsDone,
+        counted: PostCounted | None,
+    ) -> None:
         self._client = client
         self._setup = setup
         self._timeout = timeout
         self._max_bytes = max_bytes
         self._done = done
+        self._counted = counted
         self._most_under_way = setup.config.max_under_way
         self._add_handle = client.multi.add_handle
         self._idle: list[Post] = []
@@ -268,7 +281,7 @@ class Lane:
         if url not in client.known_urls or len(transfers) >= self._most_under_way or client.is_closed:
             client.admit(url)
         idle = self._idle
-        post = idle.pop() if idle else Post(self._setup, self._timeout, self._max_bytes, idle, self._outcomes)
+        post = idle.pop() if idle else self._new_post()
         setopt = post.setopt
         try:
             setopt(_URL, url)
@@ -286,6 +299,9 @@ class Lane:
         if not client.turn_is_due:
             client.turn_soon()
         return post
+
+    def _new_post(self) -> Post:
+        return Post(self._setup, self._timeout, self._max_bytes, self._idle, self._outcomes, self._counted)
 
     def cut(self, post: Post) -> None:
         """Break a request off; its outcome is not reported."""

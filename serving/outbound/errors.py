@@ -2,11 +2,16 @@
 
 
 class OutboundError(Exception):
-    """The request got no usable answer. `reason` is one sentence without secrets, fit to be shown."""
+    """The request got no usable answer. `reason` is one sentence without secrets, fit to be shown.
 
-    def __init__(self, reason: str) -> None:
+    `reached`: the server took the connection (and TLS was agreed on), so the fault is that of whatever answers there,
+    not of the way to it.
+    """
+
+    def __init__(self, reason: str, *, reached: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.reached = reached
 
 
 class UrlRefusedError(OutboundError):

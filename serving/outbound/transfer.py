@@ -23,7 +23,7 @@ from serving.outbound.errors import (
     ResponseTooLargeError,
     ShareTakenError,
 )
-from serving.outbound.values import ClientConfig, ClientCounts, Headers, OutboundResponse, PostOutcome
+from serving.outbound.values import ClientConfig, ClientCounts, Headers, OutboundResponse, PostCounted, PostOutcome
 
 MAX_HEADER_BYTES = 64 * 1024
 CONNECT_TIMEOUT_MS = 10_000
@@ -91,6 +91,10 @@ class Transfer:
     def close(self) -> None:
         self.curl.close()
 
+    def may_connect(self, prefix: str) -> bool:
+        """Whether whoever counts requests has room for another to this prefix."""
+        return self.counted is None or self.counted(prefix)
+
     def set_common_options(self) -> None:
         option = self.setopt
         option(pycurl.NOSIGNAL, 1)
@@ -134,9 +138,10 @@ class Transfer:
             return AddressRefusedError(f"this hub does not connect there: {self.refused}")
         if self.taken is not None:
             return ShareTakenError(self.taken)
+        reached = self.getinfo(pycurl.REQUEST_SIZE) > 0  # something of the request was sent
         if code == pycurl.E_OPERATION_TIMEDOUT:
-            return OutboundTimeoutError(f"no complete answer within {self.timeout:g} seconds")
-        return OutboundError(_FAILURES.get(code) or text or f"libcurl error {code}")
+            return OutboundTimeoutError(f"no complete answer within {self.timeout:g} seconds", reached=reached)
+        return OutboundError(_FAILURES.get(code) or text or f"libcurl error {code}", reached=reached)
 
     def _open_socket(self, _purpose: int, address: Any) -> socket.socket | int:
         """The guard: `address` is what libcurl is about to connect to, after name resolution."""
@@ -149,7 +154,7 @@ class Transfer:
             return int(pycurl.SOCKET_BAD)
         # Learned before it is counted: who is refused here waits where it belongs.
         prefix = self.setup.prefixes.learn(name_in(self.url), where, port)
-        if self.counted is not None and not self.counted(prefix):
+        if not self.may_connect(prefix):
             self.taken = prefix
             self.setup.counts.refused_shares += 1
             return int(pycurl.SOCKET_BAD)
@@ -168,12 +173,19 @@ class Post(Transfer):
     What it ends with goes into `outcomes`, and the handle back to `idle`; both are its lane's.
     """
 
-    __slots__ = ("body", "idle", "outcomes", "tag")
+    __slots__ = ("body", "idle", "outcomes", "post_counted", "tag")
 
     def __init__(
-        self, setup: Setup, timeout: float, max_bytes: int, idle: list["Post"], outcomes: list[PostOutcome]
+        self,
+        setup: Setup,
+        timeout: float,
+        max_bytes: int,
+        idle: list["Post"],
+        outcomes: list[PostOutcome],
+        counted: PostCounted | None,
     ) -> None:
         super().__init__(setup)
+        self.post_counted = counted
         self.setopt(pycurl.POST, 1)
         self.set_timeout(timeout)
         self.max_bytes = max_bytes
@@ -181,6 +193,9 @@ class Post(Transfer):
         self.tag: object = None
         self.idle = idle
         self.outcomes = outcomes
+
+    def may_connect(self, prefix: str) -> bool:
+        return self.post_counted is None or self.post_counted(self.tag, prefix)
 
     def finish(self, error: OutboundError | None) -> None:
         status = retry_after = 0

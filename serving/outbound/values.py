@@ -76,3 +76,5 @@ class ClientCounts:
 # and the failure. A tuple, because there is one for every delivery.
 PostOutcome = tuple[Any, int, int, OutboundError | None]
 PostsDone = Callable[[list[PostOutcome]], None]
+PostCounted = Callable[[Any, str], bool]
+"""Asked with a post's tag before a connection is made for it: has this prefix room for it?"""

@@ -312,3 +312,42 @@ async def test_no_connection_is_made_to_a_prefix_that_has_its_share(client: Outb
     assert asked == [caught.value.prefix] == [f"127.0.0.1:{where.rpartition(':')[2]}"]
     assert client.counts.connections == 0
     assert client.counts.refused_shares == 1
+
+
+async def test_posts_ask_by_their_tag_before_each_new_connection(client: OutboundClient) -> None:
+    asked: list[tuple[object, str]] = []
+    ended: list[PostOutcome] = []
+    arrived = asyncio.Event()
+
+    def counted(tag: object, prefix: str) -> bool:
+        asked.append((tag, prefix))
+        return tag != "no"
+
+    def done(outcomes: list[PostOutcome]) -> None:
+        ended.extend(outcomes)
+        arrived.set()
+
+    lane = client.lane(5.0, 1000, done, counted)
+    async with CallbackServer() as there:
+        for tag in ("no", "yes", "again"):
+            arrived.clear()
+            lane.post(there.url("/x"), [], b"", tag)
+            await asyncio.wait_for(arrived.wait(), 10)
+        prefix = f"127.0.0.1:{there.port}"
+        assert asked == [("no", prefix), ("yes", prefix)]  # the third used the second's connection
+        assert [(tag, code) for tag, code, _, _ in ended] == [("no", 0), ("yes", 204), ("again", 204)]
+        assert isinstance(ended[0][3], ShareTakenError)
+
+
+@pytest.mark.parametrize(("what", "reached"), [("closes", True), ("is silent", True), ("is not there", False)])
+async def test_a_failure_says_whether_the_server_was_reached(client: OutboundClient, what: str, reached: bool) -> None:
+    async def behave(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        if what == "is silent":
+            await reader.read()
+
+    async with server(behave) as url:
+        with socket.create_server(("127.0.0.1", 0)) as closed:
+            nobody = f"127.0.0.1:{closed.getsockname()[1]}"
+        with pytest.raises(OutboundError) as failed:
+            await get(client, f"http://{nobody if what == 'is not there' else url}/", 0.3)
+        assert failed.value.reached is reached
