@@ -370,6 +370,8 @@ class _Builder:
             ("node.domain.graph_file", domain.graph_file),
             ("node.keys.signing", keys.signing),
             ("node.keys.trusted", keys.trusted),
+            ("node.keys.grant", keys.grant),
+            ("node.domain.key", domain.key),
         ):
             if name is not None and not (self._folder / name).exists():
                 raise _KeyWrongError(key, f"{self._folder / name} is not there")
@@ -383,10 +385,16 @@ class _Builder:
             # Without a store of its own, a node that is killed would forget what was acknowledged to publishers.
             data=str((self._folder / node.data if node.data is not None else data / "node").absolute()),
             domain=msgspec.structs.replace(
-                domain, secret_file=self._absolute(domain.secret_file), graph_file=self._absolute(domain.graph_file)
+                domain,
+                secret_file=self._absolute(domain.secret_file),
+                graph_file=self._absolute(domain.graph_file),
+                key=self._absolute(domain.key),
             ),
             keys=msgspec.structs.replace(
-                keys, signing=self._absolute(keys.signing), trusted=self._absolute(keys.trusted)
+                keys,
+                signing=self._absolute(keys.signing),
+                trusted=self._absolute(keys.trusted),
+                grant=self._absolute(keys.grant),
             ),
         )
 

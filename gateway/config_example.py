@@ -58,6 +58,9 @@ roles = []                          # "rendezvous", "topology": one node of a ne
 seed = "psph"                       # the same at all nodes: link tags follow from it
 # secret_file = "domain.secret"     # the same at all nodes: who does not have it is not let in
 # graph_file = "graph.tsv"          # an edge list: choose tags over this graph instead of by chance
+rendezvous = []                     # names of nodes: no other is believed to be rendezvous,
+topology = []                       # or topology manager,
+# key = "domain.pub"                # but those that show a grant signed with the domain's key
 
 [[node.links]]                      # not a default: one section for each link
 udp = "127.0.0.1:4001"              # listen here
@@ -71,6 +74,7 @@ mtu = 1472                          # bytes of a datagram
 [node.keys]                         # made by `psph keys`
 # signing = "gateway.key"           # what this node signs with
 # trusted = "trusted/"              # public keys that are believed
+# grant = "gateway.grant"           # of this node's roles, by `psph keys grant`
 require_signatures = false          # hand up only what a known key has signed
 
 [node.times]

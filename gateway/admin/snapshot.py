@@ -28,6 +28,14 @@ NODE_DEADLINE = 2.0
 ChartPoint = tuple[int, int, float | None, float | None]
 
 
+class Doubted(msgspec.Struct, frozen=True):
+    """A node that claims roles which are not believed."""
+
+    node: str
+    roles: str
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class NodeAccount:
     """What the gateway's node says of itself and of the network, as far as pages and metrics use it."""
@@ -37,6 +45,8 @@ class NodeAccount:
     links: tuple[tuple[str, str], ...] = ()
     rendezvous: tuple[str, ...] = ()
     topology: tuple[str, ...] = ()
+    doubted: tuple[Doubted, ...] = ()
+    """Nodes that claim roles which nobody granted them."""
     publishes: int = 0
     subscribes: int = 0
     handed_out: int = 0
@@ -64,6 +74,7 @@ class _Said(msgspec.Struct):
     graph: _Graph
     rendezvous: list[str]
     topology: list[str]
+    doubted: tuple[Doubted, ...]
     publishes: int
     subscribes: int
     handed_out: int
@@ -84,6 +95,7 @@ def read_account(document: str) -> NodeAccount:
         tuple((one, other) for one, other in said.graph.links if one in drawn and other in drawn),
         tuple(said.rendezvous),
         tuple(said.topology),
+        said.doubted,
         said.publishes,
         said.subscribes,
         said.handed_out,

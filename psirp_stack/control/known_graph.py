@@ -19,8 +19,13 @@ class NodeState:
 
     boot: int
     roles: int
+    """Those that are believed."""
     neighbours: Mapping[str, int]
     """MTU by name."""
+    claimed: int = 0
+    """Roles that are claimed and not believed."""
+    doubt: str = ""
+    """Why they are not."""
 
 
 @dataclass(frozen=True, slots=True)

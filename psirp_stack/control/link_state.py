@@ -10,7 +10,7 @@ With a fixed graph, links that it does not have are refused: hellos then only sa
 import heapq
 import random
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -20,6 +20,7 @@ from psirp_stack.control.frames import CONTROL_OVERHEAD
 from psirp_stack.control.known_graph import Edge, KnownGraph, path_filter
 from psirp_stack.control.link_state_database import Installed, Key, LinkStateDatabase, own_parts
 from psirp_stack.control.link_state_link import NeighbourLink
+from psirp_stack.control.role_grants import Belief, RoleHolder, RoleTrust
 from psirp_stack.control.rtt import RoundTrip
 from psirp_stack.control.seal import SEAL_BYTES
 from psirp_stack.control.tag_source import TagSource
@@ -79,6 +80,8 @@ class LinkStateDrop(StrEnum):
     TOO_OLD = "link state too old"
     NO_ROOM = "link state from one node more than there is room for"
     CONTRADICTION = "link state that contradicts another"
+    ROLE_NOT_GRANTED = "role claimed without a grant"
+    """The rest of such a link state counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +126,11 @@ class Route:
     hops: int
 
 
+def _no_clock(_: float) -> int:
+    """For a domain without grants: nothing ends."""
+    return 0
+
+
 class LinkState:
     """One node's link state, for one life of the node."""
 
@@ -137,7 +145,12 @@ class LinkState:
         roles: Role | int = 0,
         config: LinkStateConfig | None = None,
         fixed: Graph | None = None,
+        trust: RoleTrust | None = None,
+        holder: RoleHolder | None = None,
+        wall_ms: Callable[[float], int] = _no_clock,
     ) -> None:
+        """`trust` says which other nodes' roles are believed, `holder` proves this node's own; `wall_ms` tells the time
+        by which grants end, in milliseconds since the epoch."""
         self.name = name
         self.config = config if config is not None else LinkStateConfig()
         self.drops: Counter[LinkStateDrop] = Counter()
@@ -146,6 +159,10 @@ class LinkState:
         self.overfull_routes = 0
         """Times no filter for a path was less than half full."""
         self._tags = tags
+        self._trust = trust if trust is not None else RoleTrust()
+        self._holder = holder
+        self._wall_ms = wall_ms
+        self._now = now
         self._rng = rng
         self._roles = int(roles)
         self._boot = boot
@@ -153,7 +170,7 @@ class LinkState:
         self._allowed: frozenset[Edge] | None = None
         if fixed is not None:
             self._allowed = frozenset(frozenset(fixed.names[end] for end in link) for link in fixed.links)
-        self._database = LinkStateDatabase(self.config.max_age, self.config.max_nodes)
+        self._database = LinkStateDatabase(self.config.max_age, self.config.max_nodes, self._belief)
         self._links: dict[LinkNumber, NeighbourLink] = {}
         self._busy: dict[LinkNumber, NeighbourLink] = {}
         """Links that may have something to send."""
@@ -269,6 +286,7 @@ class LinkState:
         key = (state.origin, state.part)
         version = (state.boot, state.number)
         link.acknowledgements[state.origin, state.boot, state.number, state.part] = None
+        self._now = now
         own = self._version(self.name)
         if state.origin == self.name and own is not None and version > own:
             if max(version) >= HIGHEST_VERSION:
@@ -359,8 +377,10 @@ class LinkState:
                 self._schedule(link)
         if self._sweep_at <= now:
             self._sweep_at = now + config.max_age / SWEEPS_PER_AGE
-            if self._database.forget_old(now, self.name):
-                self._settle_soon(now)
+            self._now = now
+            self._database.forget_old(now, self.name)
+            self._database.look_again(self._wall_ms(now))
+            self._settle_soon(now)
         if self._refresh_at <= now or (self._originate_at is not None and self._originate_at <= now):
             self._originate(now)
         if self._settle_at is not None and self._settle_at <= now:
@@ -391,6 +411,21 @@ class LinkState:
     def nodes_with(self, role: Role) -> tuple[str, ...]:
         """Reachable nodes that have a role, this one included, in the order of their names."""
         return self._known.with_role(role)
+
+    def has_role(self, name: str, boot: int, role: Role) -> bool | None:
+        """Whether a node is believed to have a role, reachable now or not; None when this life of it is not known."""
+        known = self._database.origins.get(name)
+        if known is None or known.state is None or known.state.boot < boot:
+            return None
+        return bool(known.state.roles & role)
+
+    def doubted(self) -> dict[str, tuple[int, str]]:
+        """Nodes that claim roles which are not believed: the roles, and why not."""
+        return {
+            name: (origin.state.claimed, origin.state.doubt)
+            for name, origin in self._database.origins.items()
+            if origin.state is not None and origin.state.claimed
+        }
 
     def neighbours(self) -> dict[str, LinkNumber]:
         """The link that is used to each neighbour that is up: of several the one with the lowest number."""
@@ -432,6 +467,14 @@ class LinkState:
 
     # Within.
 
+    def _belief(self, state: messages.LinkState) -> Belief:
+        if state.origin == self.name:
+            return Belief(state.roles)
+        belief = self._trust.belief(state, self._wall_ms(self._now))
+        if belief.doubt:
+            self.drops[LinkStateDrop.ROLE_NOT_GRANTED] += 1
+        return belief
+
     def _wake(self, link: NeighbourLink) -> None:
         """The link may have something to send."""
         self._busy[link.number] = link
@@ -471,7 +514,10 @@ class LinkState:
         self._refresh_at = now + self.config.refresh_interval * self._rng.uniform(1 - HELLO_JITTER, 1)
         self._number += 1
         neighbours = [(name, self._links[number].common_mtu) for name, number in sorted(self.neighbours().items())]
+        self._now = now
         for part in own_parts(self.name, (self._boot, self._number), self._roles, neighbours):
+            if part.part == 0 and self._roles and self._holder is not None:
+                part = self._holder.proven(part)  # noqa: PLW2901
             self._database.install(part, now)
             for link in self._links.values():
                 if link.up:

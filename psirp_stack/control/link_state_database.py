@@ -1,5 +1,6 @@
 """All link states that a node holds: the newest of every origin, in parts, until they are too old."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -7,18 +8,22 @@ from msgspec.structs import replace
 
 from psirp_stack.control import messages
 from psirp_stack.control.known_graph import NodeState
+from psirp_stack.control.role_grants import FOREVER, Belief
 
-PART_BYTES = 900
+PART_BYTES = 650
 """Names and numbers in one part of a link state, so that it fits into a frame of every link we use."""
 ENTRY_BYTES = 2 + 9
 FIXED_BYTES = 100
-"""All fields of a part but its neighbours, the longest name included."""
+"""All fields of a part but its neighbours and its proof, the longest name included."""
+PROOF_BYTES = 2 * (64 + 2) + (64 + 2) + (32 + 2) + 2 + 9 + 2
+"""Two signatures, a name, a key, roles, a time."""
 MILLISECONDS = 1000
 
 Version = tuple[int, int]
 """Boot and number."""
 Key = tuple[str, int]
 """Origin and part."""
+Believe = Callable[[messages.LinkState], Belief]
 
 
 class Installed(Enum):
@@ -43,17 +48,21 @@ class Origin:
     have: dict[int, messages.LinkState] = field(default_factory=dict)
     state: NodeState | None = None
     """The newest that is complete: perhaps of an older version than the parts."""
+    roles_until_ms: int = FOREVER
+    """When what is believed of its roles has to be looked at again."""
 
 
 class LinkStateDatabase:
     """The newest link state of every node."""
 
-    def __init__(self, max_age: float, max_nodes: int) -> None:
+    def __init__(self, max_age: float, max_nodes: int, believe: Believe) -> None:
+        """`believe` says which of the roles that a state claims count."""
         self.origins: dict[str, Origin] = {}
         self.changed = True
         """Whether a complete state became another one since somebody last set this to false."""
         self._max_age = max_age
         self._max_nodes = max_nodes
+        self._believe = believe
 
     def install(self, part: messages.LinkState, now: float) -> Installed:
         """Take in one part. Nothing changes unless it is `NEW`."""
@@ -85,7 +94,15 @@ class LinkStateDatabase:
 
     def _complete(self, origin: Origin) -> None:
         parts = [origin.have[part] for part in range(origin.parts)]
-        state = NodeState(origin.version[0], parts[0].roles, dict(pair for part in parts for pair in part.neighbours))
+        belief = self._believe(parts[0])
+        state = NodeState(
+            origin.version[0],
+            belief.roles,
+            dict(pair for part in parts for pair in part.neighbours),
+            parts[0].roles & ~belief.roles,
+            belief.doubt,
+        )
+        origin.roles_until_ms = belief.until_ms
         if state != origin.state:
             origin.state = state
             self.changed = True
@@ -113,9 +130,17 @@ class LinkStateDatabase:
         return len(old)
 
 
+    def look_again(self, now_ms: int) -> None:
+        """Beliefs whose time is over are formed anew."""
+        for origin in self.origins.values():
+            if origin.roles_until_ms <= now_ms and len(origin.have) == origin.parts:
+                self._complete(origin)
+
+
 def size_of(part: messages.LinkState) -> int:
     """At most so many bytes are needed to encode a part."""
-    return FIXED_BYTES + sum(len(name) + ENTRY_BYTES for name, _ in part.neighbours)
+    proof = 0 if part.proof is None else PROOF_BYTES
+    return FIXED_BYTES + proof + sum(len(name) + ENTRY_BYTES for name, _ in part.neighbours)
 
 
 def own_parts(origin: str, version: Version, roles: int, neighbours: list[tuple[str, int]]) -> list[messages.LinkState]:

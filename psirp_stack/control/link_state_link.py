@@ -3,12 +3,20 @@
 from dataclasses import dataclass, field
 
 from psirp_stack.control import messages
-from psirp_stack.control.link_state_database import FIXED_BYTES, PART_BYTES, Key, LinkStateDatabase, Version, size_of
+from psirp_stack.control.link_state_database import (
+    FIXED_BYTES,
+    PART_BYTES,
+    PROOF_BYTES,
+    Key,
+    LinkStateDatabase,
+    Version,
+    size_of,
+)
 from psirp_stack.control.rtt import RoundTrip
 
 STATES_IN_FLIGHT = 256
 """Parts of link states: some ten frames, since many fit into one."""
-FRAME_BYTES = PART_BYTES + FIXED_BYTES
+FRAME_BYTES = PART_BYTES + FIXED_BYTES + PROOF_BYTES
 ACKNOWLEDGED_BYTES = 900
 ACKNOWLEDGED_FIELDS = 1 + 2 + 9 + 9 + 3
 

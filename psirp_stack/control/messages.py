@@ -32,6 +32,8 @@ KeyHash = Annotated[bytes, Meta(min_length=KEY_HASH_BYTES, max_length=KEY_HASH_B
 Fid = Annotated[bytes, Meta(min_length=FID_BYTES, max_length=FID_BYTES)]
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z")]
 """A node's name, unique in its domain."""
+PublicKeyBytes = Annotated[bytes, Meta(min_length=32, max_length=32)]
+SignatureBytes = Annotated[bytes, Meta(min_length=SIGNATURE_BYTES, max_length=SIGNATURE_BYTES)]
 Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Part = Annotated[int, Meta(ge=0, le=MAX_PARTS - 1)]
 Reason = Annotated[str, Meta(max_length=MAX_REASON)]
@@ -328,6 +330,26 @@ class Hello(_Value, frozen=True, tag=40):
     mtu: Count
 
 
+class RoleGrant(_Value, frozen=True):
+    """The domain's word that a node may have roles: signed with the domain's key."""
+
+    node: Name
+    roles: Annotated[int, Meta(ge=0, le=255)]
+    key: PublicKeyBytes
+    """The node's own, with which it signs its claims."""
+    until_ms: Count
+    """Milliseconds since the epoch."""
+    signature: SignatureBytes
+
+
+class RoleProof(_Value, frozen=True):
+    """Why the roles that a link state claims are to be believed."""
+
+    grant: RoleGrant
+    signature: SignatureBytes
+    """Of the link state without its proof and age, made with the key that the grant names."""
+
+
 class LinkState(_Value, frozen=True, tag=41):
     """A node's links that work in both directions, flooded to everybody. A higher (boot, number) replaces a lower."""
 
@@ -343,6 +365,8 @@ class LinkState(_Value, frozen=True, tag=41):
     """A node with many neighbours says them in parts, so that each fits into a frame."""
     age: Count = 0
     """Milliseconds that it spent in nodes since its origin said it, so that it is forgotten everywhere in time."""
+    proof: RoleProof | None = None
+    """In part 0 of a state that claims roles by a grant."""
 
 
 class LinkStateReceived(_Value, frozen=True, tag=42):

@@ -128,6 +128,7 @@ def _node_file(plan: NetworkPlan, name: str, interfaces: Sequence[tuple[str, Imp
     if roles:
         lines.append(f'data = "{name}"')
     lines += ["[domain]", f"seed = {_quoted(plan.seed)}"]
+    lines += [f'rendezvous = ["{plan.rendezvous}"]', f'topology = ["{plan.topology}"]']
     for interface, bad in interfaces:
         lines += ["[[links]]", f'ethernet = "{interface}"']
         if bad != PERFECT:

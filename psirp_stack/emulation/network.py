@@ -62,7 +62,7 @@ class EmulatedNetwork:
                     roles=roles_of(plan, name),
                     data=name if roles_of(plan, name) else None,
                     socket=socket_of(Path(), name).name,
-                    domain=DomainFile(seed=plan.seed),
+                    domain=DomainFile(seed=plan.seed, rendezvous=(plan.rendezvous,), topology=(plan.topology,)),
                     times=times if times is not None else TimesFile(),
                 )
                 network.nodes[name] = await RunningNode.start(

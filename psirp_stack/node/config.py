@@ -8,6 +8,8 @@ socket = "var/gate-a/node.sock"        # where applications attach
 [domain]
 seed = "example network"               # link tags follow from it: the same at every node
 secret_file = "domain.secret"          # without it anybody may join
+rendezvous = ["gate-a"]                # nobody else is believed to be rendezvous
+topology = ["gate-a"]                  # or topology manager
 
 [[links]]
 udp = "127.0.0.1:4001"                 # listen here
@@ -31,6 +33,7 @@ from psirp_stack.control.messages import Name
 MAX_FILE_BYTES = 1024 * 1024
 MIN_SECRET_BYTES = 16
 MAX_SECRET_BYTES = 1024
+MAX_ROLE_HOLDERS = 64
 
 Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
 Seconds = Annotated[float, Meta(ge=0.0, le=3600.0)]
@@ -82,6 +85,12 @@ class DomainFile(Struct, frozen=True, forbid_unknown_fields=True):
     secret_file: str | None = None
     graph_file: str | None = None
     """An edge list: tags are then chosen over this graph instead of drawn by chance."""
+    rendezvous: Annotated[tuple[Name, ...], Meta(max_length=MAX_ROLE_HOLDERS)] = ()
+    """Nodes that are believed to be rendezvous."""
+    topology: Annotated[tuple[Name, ...], Meta(max_length=MAX_ROLE_HOLDERS)] = ()
+    """Nodes that are believed to be topology manager."""
+    key: str | None = None
+    """The domain's public key: who shows a grant that is signed with it is believed too."""
 
 
 class KeysFile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -91,6 +100,8 @@ class KeysFile(Struct, frozen=True, forbid_unknown_fields=True):
     trusted: str | None = None
     require_signatures: bool = False
     """Hand up only publications that a known key has signed, also in open scopes."""
+    grant: str | None = None
+    """The grant of this node's roles, as `psph keys grant` makes it; it names the signing key."""
 
 
 class TimesFile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -141,6 +152,16 @@ def check(document: dict[str, object], source: str = "configuration") -> NodeFil
         file = msgspec.convert(document, NodeFile)
     except msgspec.ValidationError as error:
         raise NodeConfigError(f"{source}: {_with_key(str(error))}") from None
+    if file.keys.grant is not None and file.keys.signing is None:
+        raise NodeConfigError(f"{source}: `keys.grant` needs `keys.signing`, the key that the grant names")
+    domain = file.domain
+    if (domain.rendezvous or domain.topology or domain.key) and file.keys.grant is None:
+        for role in file.roles:
+            if file.name not in (domain.rendezvous if role is NodeRole.RENDEZVOUS else domain.topology):
+                raise NodeConfigError(
+                    f"{source}: roles: nobody would believe that {file.name!r} is {role}: expected its name in"
+                    f" `domain.{role}`, or a grant in `keys.grant`"
+                )
     for number, link in enumerate(file.links, start=1):
         where = f"{source}: links, entry {number}"
         if (link.udp is None) == (link.ethernet is None):

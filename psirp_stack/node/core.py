@@ -48,6 +48,7 @@ from psirp_stack.control.messages import (
     decode,
     encode,
 )
+from psirp_stack.control.role_grants import RoleHolder, RoleTrust
 from psirp_stack.control.seal import Seal
 from psirp_stack.control.tag_source import TagSource
 from psirp_stack.forwarder import Forwarder
@@ -87,9 +88,13 @@ FRAMES_A_TURN = 256
 """Transport frames sent in one round, so that control messages are not held up by a large publication."""
 
 MAX_EARLY_FRAMES = 1024
+"""Frames that wait until their scope's policy is known. More are dropped, as if lost on the way, and repaired."""
 MAX_SERVING_KNOWN = 16_384
 """Items of which the last word of who serves them is remembered."""
-"""Frames that wait until their scope's policy is known. More are dropped, as if lost on the way, and repaired."""
+MAX_UNKNOWN_SENDERS = 1024
+"""Messages that wait until link state has brought the word of who sent them. Of more, the oldest are dropped."""
+_FROM_RENDEZVOUS = (Reply, Explanation, DeclarationsRefused, ScopePublished, ScopeUnpublished, Match)
+_FROM_TOPOLOGY = (StartPublish, StopPublish, Served, MatchServed, TopologyStarted)
 
 _ITEM = slice(FORWARDING_BYTES + SID_OFFSET, FORWARDING_BYTES + SID_OFFSET + 2 * ID_BYTES)
 """Sid and Rid in a frame whose second header is a rendezvous header."""
@@ -113,6 +118,10 @@ class NodeSettings:
     seal: Seal
     roles: int = 0
     """Bits of `Role`."""
+    trust: RoleTrust = field(default_factory=RoleTrust)
+    """Whose roles are believed."""
+    holder: RoleHolder | None = None
+    """Proof of this node's own roles, where the domain does not name it."""
     fixed: Graph | None = None
     """The network's graph, if it is known: links that it does not have are then refused."""
     link_state: LinkStateConfig = field(default_factory=LinkStateConfig)
@@ -134,6 +143,7 @@ class NodeDrop(StrEnum):
     WRONG_FUNCTION = "a message for a role that this node does not have"
     NO_ROOM = "too much waits for the other side"
     EARLY = "the scope's policy is not known yet, and too much waits for it"
+    NO_ROLE = "from a node that is not known to have the role for it"
     SERVING_FORGOTTEN = "who serves more items than can be remembered"
 
 
@@ -187,6 +197,8 @@ class Node:
         self._to_say: deque[tuple[str, Function, Message, _Said | None]] = deque()
         self._saying: dict[int, _Said] = {}
         """Which outcome of the rendezvous a message belongs to, by the courier's ticket."""
+        self._unknown: deque[Arrival] = deque()
+        """Messages of senders that link state does not know, or not in this life."""
         self._rendezvous_busy = False
         self._known_rendezvous: tuple[str, int] | None = None
         self._rendezvous_name: str | None = None
@@ -200,6 +212,9 @@ class Node:
             roles=settings.roles,
             config=settings.link_state,
             fixed=settings.fixed,
+            trust=settings.trust,
+            holder=settings.holder,
+            wall_ms=wall_ms,
         )
         self.topology: TopologyManager | None = None
         if settings.roles & Role.TOPOLOGY:
@@ -423,6 +438,7 @@ class Node:
             changed |= isinstance(event, GraphChanged)
         if changed:
             self._graph_changed(now)
+            self._take_unknown(now)
         return moved
 
     def _graph_changed(self, now: float) -> None:
@@ -520,6 +536,8 @@ class Node:
             self.drops[NodeDrop.NOT_A_MESSAGE] += 1
             self.courier.acknowledge(arrival.token, now)
             return
+        if not self._may_say(arrival, message):
+            return
         if arrival.function is Function.RENDEZVOUS and self.rendezvous is not None:
             promise = self._ask_rendezvous(self.rendezvous, arrival, message, now)
             if promise is not None:
@@ -532,6 +550,33 @@ class Node:
         else:
             self.drops[NodeDrop.WRONG_FUNCTION] += 1
         self.courier.acknowledge(arrival.token, now)
+
+    def _may_say(self, arrival: Arrival, message: Message) -> bool:
+        """Whether a message's source has the role that it speaks for. One that nobody knows yet has to wait."""
+        if isinstance(message, _FROM_RENDEZVOUS):
+            role = Role.RENDEZVOUS
+        elif isinstance(message, _FROM_TOPOLOGY):
+            role = Role.TOPOLOGY
+        else:
+            return True
+        known = self.link_state.has_role(arrival.source, arrival.source_boot, role)
+        if known is None:
+            self._unknown.append(arrival)
+            if len(self._unknown) > MAX_UNKNOWN_SENDERS:
+                self._refuse(self._unknown.popleft())
+        elif not known:
+            self._refuse(arrival)
+        return bool(known)
+
+    def _refuse(self, arrival: Arrival) -> None:
+        self.drops[NodeDrop.NO_ROLE] += 1
+        self.courier.acknowledge(arrival.token, self._now)
+
+    def _take_unknown(self, now: float) -> None:
+        """The network is another one: perhaps it is known now who sent what waits."""
+        waiting, self._unknown = self._unknown, deque()
+        for arrival in waiting:
+            self._dispatch(arrival, now)
 
     def _ask_rendezvous(
         self, rendezvous: Rendezvous, arrival: Arrival, message: Message, now: float

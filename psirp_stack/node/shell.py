@@ -5,16 +5,18 @@ import random
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from psirp_stack.authentication.keys import KeyPair
+from psirp_stack.authentication.keys import KeyPair, PublicKey
 from psirp_stack.authentication.signing import Signer
 from psirp_stack.authentication.trust import TrustStore
 from psirp_stack.authentication.verifying import Verifier
 from psirp_stack.control.codes import Role
 from psirp_stack.control.link_state import LinkStateConfig
+from psirp_stack.control.role_grants import GrantError, RoleHolder, RoleTrust, describe_roles, load_grant
 from psirp_stack.control.seal import Seal
 from psirp_stack.control.tag_source import DerivedTags, PlacedTags, TagSource
 from psirp_stack.forwarding_model import LinkNumber
@@ -94,10 +96,9 @@ class RunningNode:
             link_state=LinkStateConfig(hello_interval=file.times.hello),
             wishes=WishConfig(keep_alive=lease / KEEP_ALIVES_A_LEASE),
         )
+        signer, holder = _proofs(file, folder)
+        settings = replace(settings, trust=_trust(file, folder), holder=holder)
         verifier = Verifier(TrustStore.load(folder / file.keys.trusted)) if file.keys.trusted is not None else None
-        signer = None
-        if file.keys.signing is not None:
-            signer = Signer(KeyPair.load(folder / file.keys.signing), int(time.time() * 1000))
         signatures = NodeSignatures(file.name, signer, verifier, require_signatures=file.keys.require_signatures)
         limits = RetentionLimits(file.retention.count, file.retention.bytes, file.retention.age)
         closing: list[Callable[[], object]] = []
@@ -239,6 +240,31 @@ def _tags(file: NodeFile, folder: Path) -> tuple[TagSource, Graph | None]:
         return DerivedTags(seed), None
     graph = read_edges(folder / file.domain.graph_file)
     return PlacedTags(graph, seed), graph
+
+
+def _trust(file: NodeFile, folder: Path) -> RoleTrust:
+    named = {Role.RENDEZVOUS: file.domain.rendezvous, Role.TOPOLOGY: file.domain.topology}
+    return RoleTrust(named, None if file.domain.key is None else PublicKey.load(folder / file.domain.key))
+
+
+def _proofs(file: NodeFile, folder: Path) -> tuple[Signer | None, RoleHolder | None]:
+    """What this node signs with, and its proof that it may have its roles."""
+    if file.keys.signing is None:
+        return None, None
+    key = KeyPair.load(folder / file.keys.signing)
+    signer = Signer(key, int(time.time() * 1000))
+    if file.keys.grant is None:
+        return signer, None
+    grant = load_grant(folder / file.keys.grant)
+    if grant.node != file.name:
+        raise NodeConfigError(f"keys.grant: the grant is for {grant.node!r}, and this node is {file.name!r}")
+    missing = sum(ROLES[role] for role in set(file.roles)) & ~grant.roles
+    if missing:
+        raise NodeConfigError(f"keys.grant: not for the role of {describe_roles(missing)}")
+    try:
+        return signer, RoleHolder(grant, key)
+    except GrantError as error:
+        raise NodeConfigError(f"keys.grant: {error}") from None
 
 
 def _open_link(file: LinkFile, number: int, loop: asyncio.AbstractEventLoop) -> Link:

@@ -5,9 +5,13 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from psirp_stack.control.codes import Role
+from psirp_stack.control.role_grants import describe_roles
 
 if TYPE_CHECKING:
     from psirp_stack.node.core import Node
+
+MAX_DOUBTED_TOLD = 64
+"""Nodes that claim roles which are not believed."""
 
 
 def describe(node: "Node") -> str:
@@ -26,6 +30,10 @@ def account(node: "Node") -> dict[str, object]:
         "roles": [role.name.lower() for role in Role if node.settings.roles & role and role.name],
         "rendezvous": list(node.link_state.nodes_with(Role.RENDEZVOUS)),
         "topology": list(node.link_state.nodes_with(Role.TOPOLOGY)),
+        "doubted": [
+            {"node": name, "roles": describe_roles(roles), "reason": reason}
+            for name, (roles, reason) in sorted(node.link_state.doubted().items())[:MAX_DOUBTED_TOLD]
+        ],
         "links": [{"number": number, "neighbour": neighbours.get(number)} for number in sorted(node.links)],
         "graph": {
             "nodes": list(names),

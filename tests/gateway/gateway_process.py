@@ -88,6 +88,7 @@ def node_lines(name: str, roles: Sequence[str], links: Sequence[tuple[int, int]]
     quoted = ", ".join(f'"{role}"' for role in roles)
     header, prefix = ([f"[{within}]"], f"{within}.") if within else ([], "")
     lines = [*header, f'name = "{name}"', f"roles = [{quoted}]", f"[{prefix}domain]", 'seed = "psph test"']
+    lines += [f'{role} = ["between"]' for role in ("rendezvous", "topology")]
     lines += [f"[{prefix}times]", "hello = 0.1"]
     for here, there in links:
         lines += [f"[[{prefix}links]]", f'udp = "127.0.0.1:{here}"', f'peer = "127.0.0.1:{there}"']

@@ -28,6 +28,7 @@ LINKS = (
 GATEWAYS = ("gate-a", "gate-b")
 NODES = ("core", "f1", "f2")
 HELLO = 0.2
+DOMAIN = 'domain = { rendezvous = ["core"], topology = ["core"] }\n'
 LEASE = 3.0
 STOCK = "stock"
 ZONES = {"gate-a": "bookspsirp.org", "gate-b": "feedspsirp.com"}
@@ -59,7 +60,7 @@ class Parts:
         self.all: dict[str, Part] = {}
         for name in (*NODES, *GATEWAYS):
             inside = f"links = [{', '.join(links[name])}]\n"
-            times = f"times = {{ hello = {HELLO}, lease = {LEASE} }}\n"
+            times = f"times = {{ hello = {HELLO}, lease = {LEASE} }}\n{DOMAIN}"
             file = folder / f"{name}.toml"
             if name in GATEWAYS:
                 address = f"{host}:{next(free)}"

@@ -157,6 +157,7 @@ function showNode(network) {
   const rows = [["items it publishes", network.publishes], ["items it subscribes to", network.subscribes], ["publications handed out", network.handed_out], ["filters it sends along", network.filters]];
   rows.push(["rendezvous matches for this gateway", `${number(network.matched)} of ${number(network.wanted)} wanted items`]);
   rows.push(["rendezvous matches in the network", network.matches ?? `known to ${network.topology.join(", ") || "nobody yet"}`]);
+  for (const one of network.doubted) rows.push([`${one.node} is not believed to be ${one.roles}`, one.reason]);
   for (const [what, count] of Object.entries(network.forwarder)) rows.push([`frames ${what}`, count]);
   const drops = Object.entries(network.drops);
   if (!drops.length) rows.push(["dropped", 0]);

@@ -68,7 +68,7 @@ export class Picture {
   }
 
   show(network) {
-    const signature = JSON.stringify([network.name, network.nodes, network.links, network.rendezvous, network.topology]);
+    const signature = JSON.stringify([network.name, network.nodes, network.links, network.rendezvous, network.topology, network.doubted]);
     if (signature === this.signature) return;
     this.signature = signature;
     this.lines.clear(); this.dots.clear();
@@ -91,8 +91,9 @@ export class Picture {
       const p = at.get(name), roles = [];
       if (network.rendezvous.includes(name)) roles.push("rendezvous");
       if (network.topology.includes(name)) roles.push("topology");
-      const classes = ["dot", roles.length ? "role" : "", name === network.name ? "own" : ""].join(" ").trim();
-      const dot = svg("circle", { cx: p.x, cy: p.y, r: radius, class: classes }, svg("title", {}, [name, ...roles].join(", ")));
+      const doubt = network.doubted.find((one) => one.node === name);
+      const classes = ["dot", doubt ? "doubted" : "", roles.length ? "role" : "", name === network.name ? "own" : ""].join(" ").trim();
+      const dot = svg("circle", { cx: p.x, cy: p.y, r: radius, class: classes }, svg("title", {}, [name, ...roles, ...(doubt ? [`claims to be ${doubt.roles}: ${doubt.reason}`] : [])].join(", ")));
       this.dots.set(name, dot);
       drawing.append(dot);
       if (named) drawing.append(svg("text", { x: p.x, y: p.y - radius - 6, "text-anchor": "middle" }, name));

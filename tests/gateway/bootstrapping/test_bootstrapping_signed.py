@@ -15,7 +15,7 @@ from gateway.gateway import Gateway, GatewayConfig
 from identifiers import DEFAULT_NAMING, zone_of
 from psirp_stack.authentication.keys import KeyPair
 from psirp_stack.authentication.trust import TRUSTED_SUFFIX
-from psirp_stack.node.config import KeysFile, LinkFile, NodeFile, NodeRole, TimesFile
+from psirp_stack.node.config import DomainFile, KeysFile, LinkFile, NodeFile, NodeRole, TimesFile
 from push_hub.canary import CanaryConfig
 from push_hub.hub import HubConfig
 from tests.gateway.bootstrapping.distant import HOST, DistantDomain, Reader, feed
@@ -55,6 +55,7 @@ class Keyed:
             links=(LinkFile(udp=own, peer=peer),),
             keys=KeysFile(str(self.data / f"{name}.key"), str(self.data / "trusted"), require_signatures=True),
             times=TimesFile(hello=0.1),
+            domain=DomainFile(rendezvous=("b",), topology=("b",)),
         )
         hub = HubConfig(
             self.data / name / "hub",

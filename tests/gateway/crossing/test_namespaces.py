@@ -65,6 +65,7 @@ def configuration(name: str) -> str:
     neighbours = [two if one == name else one for one, two in CABLES if name in (one, two)]
     links = ", ".join(f'{{ ethernet = "{neighbour}" }}' for neighbour in neighbours)
     node = f'name = "{name}"\nlinks = [{links}]\ntimes = {{ hello = 0.2, lease = 3.0 }}\n'
+    node += 'domain = { rendezvous = ["core"], topology = ["core"] }\n'
     if name.startswith("gate"):
         hub = '[hub]\nlisten = "127.0.0.1:8080"\nallow_private = true\ncanary = { enabled = false }\n'
         return f'[store]\npath = "{name}"\n{hub}[node]\n{node}'

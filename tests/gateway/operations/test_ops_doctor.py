@@ -58,6 +58,7 @@ def config_file(tmp_path: Path, *, peer: int, own: int, roles: str = "") -> Path
     path.write_text(
         f'[store]\npath = "data"\n[hub]\nlisten = "127.0.0.1:0"\n[node]\nname = "a"\nroles = [{roles}]\n'
         f'[[node.links]]\nudp = "127.0.0.1:{own}"\npeer = "127.0.0.1:{peer}"\n[node.times]\nhello = 0.05\n'
+        '[node.domain]\nrendezvous = ["a", "b"]\ntopology = ["a", "b"]\n'
     )
     return path
 

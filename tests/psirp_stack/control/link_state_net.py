@@ -4,10 +4,11 @@ import random
 from dataclasses import dataclass, field
 from functools import partial
 
-from psirp_stack.control.codes import Function
+from psirp_stack.control.codes import Function, Role
 from psirp_stack.control.frames import build_control, parse_control
 from psirp_stack.control.known_graph import KnownGraph, NodeState
 from psirp_stack.control.link_state import Event, LinkState, LinkStateConfig
+from psirp_stack.control.role_grants import RoleTrust
 from psirp_stack.control.seal import Seal
 from psirp_stack.control.tag_source import DerivedTags, TagSource
 from psirp_stack.forwarding_model import BROADCAST_FID
@@ -88,6 +89,7 @@ class LinkStateNet:
             config=self.config,
             fixed=self.fixed,
             roles=self.roles.get(name, 0),
+            trust=RoleTrust({role: [who for who, has in self.roles.items() if has & role] for role in Role}),
         )
         for number in member.links:
             member.state.add_link(number, MTU, self.clock.now())
