@@ -51,7 +51,7 @@ hash = "sha1"                       # or "sha256"
 
 [node]
 name = "gate-a"                     # unique in the network; no default
-roles = []                          # "rendezvous", "topology": one node of a network does each
+roles = []                          # "rendezvous", "topology"; node.domain names who may
 # data = "var/node"                 # default: below the store's path
 
 [node.domain]

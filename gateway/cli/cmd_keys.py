@@ -10,10 +10,13 @@ import os
 import re
 import sys
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from gateway.cli.errors import CommandError
 from psirp_stack.authentication.keys import KeyFileError, KeyPair, PublicKey
+from psirp_stack.control.codes import Role
+from psirp_stack.control.role_grants import make_grant, save_grant
 
 EXAMPLES = """
 examples:
@@ -24,6 +27,8 @@ examples:
   psph keys trust alice.pub --name alice-at-work
   psph keys forget alice                    and no longer
   psph keys list                            own and trusted keys
+  psph keys grant gate-a rendezvous topology --by domain --to gate-a --out gate-a.grant
+                                            let node gate-a have these roles; its key is gate-a, the domain's is domain
 
 The folder is --dir, or $PSPH_KEYS, or ~/.config/psph/keys. Give others the .pub file, never the .key file. A file
 that is there is never overwritten.
@@ -34,6 +39,8 @@ PUBLIC_SUFFIX = ".pub"
 TRUSTED_FOLDER = "trusted"
 FOLDER_VARIABLE = "PSPH_KEYS"
 FOLDER_MODE = 0o700
+GRANTABLE = {role.name.lower(): role for role in Role if role.name}
+MAX_DAYS = 36_500
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 
 
@@ -62,6 +69,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     trust.add_argument("--name", help="what to call it here (default: the file's name)")
     forget = verbs.add_parser("forget", help="let the signatures of a trusted key count no longer")
     forget.add_argument("name", metavar="NAME")
+    grant = verbs.add_parser("grant", help="let a node be rendezvous or topology manager, by the domain's key")
+    grant.add_argument("node", metavar="NODE")
+    grant.add_argument("roles", metavar="ROLE", nargs="+", choices=list(GRANTABLE), help=" or ".join(GRANTABLE))
+    grant.add_argument("--by", metavar="NAME", required=True, help="the domain's key, one of your own")
+    grant.add_argument("--to", metavar="NAME", required=True, help="the node's key, own or trusted")
+    grant.add_argument("--days", type=int, default=365, help="for how long it counts (default: %(default)s)")
+    grant.add_argument("--out", type=Path, required=True, help="the file to write: `keys.grant` of the node")
     listing = verbs.add_parser("list", help="show all keys")
     for verb in (show, listing):
         verb.add_argument("--json", action="store_true", help="one JSON object a line")
@@ -79,6 +93,9 @@ def run(args: argparse.Namespace) -> int:
                 _print(trust_key(folder, args.file, args.name), as_json=False)
             case "forget":
                 forget_key(folder, args.name)
+            case "grant":
+                until = grant_roles(folder, args)
+                print(f"{args.out}: {args.node} may be {' and '.join(args.roles)} until {until:%Y-%m-%d}")
             case _:
                 return _list(folder, as_json=args.json)
     except KeyFileError as error:
@@ -133,6 +150,19 @@ def forget_key(folder: Path, name: str) -> None:
         raise CommandError(f"no trusted key {name} in {folder}") from None
     except OSError as error:
         raise CommandError(f"cannot remove {path}: {error.strerror}") from None
+
+
+def grant_roles(folder: Path, args: argparse.Namespace) -> datetime:
+    if not 0 < args.days <= MAX_DAYS:
+        raise CommandError(f"--days is {args.days}: expected 1 to {MAX_DAYS}")
+    until = datetime.now(UTC) + timedelta(days=args.days)
+    key = PublicKey(bytes.fromhex(find(folder, args.to).public_key))
+    roles = sum(int(GRANTABLE[role]) for role in set(args.roles))
+    _check_name(args.by)
+    _check_name(args.node)
+    domain = KeyPair.load(folder / f"{args.by}{PRIVATE_SUFFIX}")
+    save_grant(make_grant(domain, args.node, roles, key, int(until.timestamp() * 1000)), args.out)
+    return until
 
 
 def _list(folder: Path, *, as_json: bool) -> int:

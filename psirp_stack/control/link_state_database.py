@@ -129,7 +129,6 @@ class LinkStateDatabase:
         self.changed = self.changed or bool(old)
         return len(old)
 
-
     def look_again(self, now_ms: int) -> None:
         """Beliefs whose time is over are formed anew."""
         for origin in self.origins.values():

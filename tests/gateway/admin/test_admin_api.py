@@ -10,9 +10,11 @@ import pytest
 from aiohttp import ClientSession, web
 
 from gateway.adapters.stream import StreamConfig
-from gateway.admin.access import Role
+from gateway.admin.access import Role as AdminRole
 from gateway.admin.config import AdminConfig
 from gateway.config import ConfigError, check
+from psirp_stack.control.codes import Role
+from psirp_stack.control.messages import LinkState, encode
 from tests.gateway.admin.admin_world import AdminWorld, admin_world
 from tests.gateway.web_world import Domain, Reader, started_world
 from tests.waiting import until
@@ -39,6 +41,17 @@ async def test_a_snapshot_shows_network_topics_numbers_and_events(world: AdminWo
     assert (row["topic"], row["state"], row["publisher"]) == (world.blog.topic, "from the network", "n0")
     assert {event["event"] for event in seen["events"]} >= {"CrossingArrived", "PublicationAccepted"}
     assert {check["name"] for check in seen["health"]} >= {"store", "queues", "gateway store", "rendezvous"}
+
+
+async def test_a_node_that_claims_a_role_without_the_domains_word_is_shown(world: AdminWorld) -> None:
+    claim = LinkState("n0", 1 << 50, 1, int(Role.TOPOLOGY), (("n1", 1500),))
+    world.network.nodes["n2"].node.link_state.receive(1, encode(claim), asyncio.get_running_loop().time())
+    seen = await world.get("/api/snapshot")
+    (doubted,) = seen["network"]["doubted"]
+    assert (doubted["node"], doubted["roles"]) == ("n0", "topology")
+    assert "shows no grant" in doubted["reason"]
+    assert seen["network"]["topology"] == ["n1"]
+    assert seen["network"]["drops"]["link state: role claimed without a grant"] == 1
 
 
 async def test_a_topic_shows_its_links_and_the_way_of_a_publication_through_both_domains(world: AdminWorld) -> None:
@@ -255,7 +268,7 @@ async def test_what_may_be_a_key_in_a_callback_is_for_operators_only(world: Admi
     async with world.http.post(world.a.hub.url, data=form) as answer:
         assert answer.status == 202
     await until(lambda: world.a.hub.subscriptions.count(world.blog.topic))
-    shown = [await world.admin.topics.detail(world.blog.topic, role) for role in (Role.VIEWER, Role.OPERATOR)]
+    shown = [await world.admin.topics.detail(world.blog.topic, role) for role in (AdminRole.VIEWER, AdminRole.OPERATOR)]
     assert ["hidden" in str(one.subscribers) for one in shown] == [False, True]
     assert "hidden" not in json.dumps(await world.get("/api/snapshot"))
 

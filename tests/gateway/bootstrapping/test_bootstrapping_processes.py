@@ -197,7 +197,7 @@ async def start_over_udp(running: Scene, folder: Path, zones: dict[str, list[str
 
     free = iter(free_ports(3 * len(zones)))
     ports = {name: (next(free), next(free), next(free)) for name in zones}
-    times = "times = { hello = 0.2, lease = 3.0 }\ndomain = { rendezvous = [\"core\"], topology = [\"core\"] }\n"
+    times = 'times = { hello = 0.2, lease = 3.0 }\ndomain = { rendezvous = ["core"], topology = ["core"] }\n'
     core = folder / "core.toml"
     links = ", ".join(link(inner, outer) for _, inner, outer in ports.values())
     core.write_text(f'name = "core"\nroles = ["rendezvous", "topology"]\ndata = "core"\nlinks = [{links}]\n{times}')

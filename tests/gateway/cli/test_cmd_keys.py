@@ -2,6 +2,7 @@
 
 import json
 import stat
+import time
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,9 @@ import pytest
 from gateway.cli.main import main
 from psirp_stack.authentication.keys import KeyPair, key_hash
 from psirp_stack.authentication.trust import TrustStore
+from psirp_stack.control.codes import Role
+from psirp_stack.control.messages import LinkState
+from psirp_stack.control.role_grants import RoleHolder, RoleTrust, load_grant
 
 
 def keys(folder: Path, *arguments: str) -> int:
@@ -110,3 +114,18 @@ def test_the_folder_comes_from_the_environment(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     assert main(["keys", "new", "a"]) == 0
     assert (tmp_path / "config" / "psph" / "keys" / "a.key").exists()
+
+
+def test_a_grant_of_roles_can_be_believed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert keys(tmp_path, "new", "domain") == 0
+    assert keys(tmp_path, "new", "gate") == 0
+    grant = ["grant", "gate-a", "rendezvous", "--by", "domain", "--to", "gate", "--out", str(tmp_path / "a.grant")]
+    assert keys(tmp_path, *grant, "--days", "2") == 0
+    assert "gate-a may be rendezvous until 20" in capsys.readouterr().out
+    holder = RoleHolder(load_grant(tmp_path / "a.grant"), KeyPair.load(tmp_path / "gate.key"))
+    trust = RoleTrust(key=KeyPair.load(tmp_path / "domain.key").public)
+    said = holder.proven(LinkState("gate-a", 1, 1, int(Role.RENDEZVOUS | Role.TOPOLOGY), ()))
+    assert trust.belief(said, int(time.time() * 1000)).roles == Role.RENDEZVOUS
+    assert keys(tmp_path, *grant) == 2
+    assert "not overwritten" in capsys.readouterr().err
+    assert keys(tmp_path, *grant, "--days", "0") == 2
