@@ -11,7 +11,6 @@ the address guard lets the hub's client connect to exactly this one address and 
 import asyncio
 import hmac
 import secrets
-import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,21 +19,19 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from push_hub.delivery.signing import signature_matches
-from push_hub.events import CanaryChanged, Observer
+from push_hub.events import CanaryChanged
 from push_hub.model import Dialect, SignatureMethod
 from push_hub.ports import OverloadedError, PingTaker
 from push_hub.protocol.numbers import Mode, Parameter
 from push_hub.protocol.verification import Intent
 from push_hub.subscriptions import Subscriptions
 from push_hub.verifier import Verifier
-from serving.listening import Doorkeeper, GuardedSite, open_socket
+from serving.port import Port, PortConfig
 from storage import Database, Migration, StorageError, Transaction
 
-LOOPBACK = "127.0.0.1"
 TOKEN_BYTES = 24
 MAX_BODY = 4096
-MAX_CONNECTIONS = 64
-HEADER_TIMEOUT = 10.0
+PORT = PortConfig("127.0.0.1", max_connections=64, stop_grace=0.2)
 CONTENT_TYPE = "text/plain; charset=utf-8"
 RENEW_BEATS_AHEAD = 3
 
@@ -139,16 +136,15 @@ class Canary:
         *,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
-        observer: Observer | None = None,
+        observer: Callable[[object], None] | None = None,
     ) -> None:
         self._config = config
         self._clock = clock
         self._monotonic = monotonic
         self._observer = observer
-        self._socket: socket.socket = open_socket(LOOPBACK, 0)
-        port = self._socket.getsockname()[1]
-        self.address: tuple[str, int] = (LOOPBACK, port)
-        self._base = f"http://{LOOPBACK}:{port}"
+        self._port = Port(PORT, observer)
+        self.address: tuple[str, int] = self._port.address
+        self._base = self._port.url.rstrip("/")
         self._topic_token = secrets.token_urlsafe(TOKEN_BYTES)
         self._callback_token = secrets.token_urlsafe(TOKEN_BYTES)
         self._secret = secrets.token_urlsafe(TOKEN_BYTES).encode()
@@ -159,7 +155,6 @@ class Canary:
         self._subscriptions: Subscriptions | None = None
         self._verifier: Verifier | None = None
         self._pings: PingTaker | None = None
-        self._runner: web.AppRunner | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -197,19 +192,13 @@ class Canary:
         app = web.Application(client_max_size=MAX_BODY)
         app.router.add_get("/{token}", self._get)
         app.router.add_post("/{token}", self._post)
-        doorkeeper = Doorkeeper(HEADER_TIMEOUT, MAX_CONNECTIONS, self._observer)
-        app.middlewares.append(doorkeeper.note)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await self._runner.setup()
-        await GuardedSite(self._runner, self._socket, doorkeeper).start()
+        await self._port.serve(app)
 
     async def stop(self) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        if self._runner is not None:
-            await self._runner.cleanup()
-        self._socket.close()
+        await self._port.stop()
 
     async def beat(self) -> None:
         """Send one round. Returns when its ping is on disk, or when it is clear that it will not get that far."""

@@ -21,8 +21,8 @@ from push_hub.delivery import Delivery
 from push_hub.model import Subscription
 from push_hub.protocol.requests import RequestError
 from push_hub.protocol.urls import UrlError, normalised
-from push_hub.server import Gate
 from push_hub.subscriptions import Pending, Subscriptions
+from serving.gate import Gate
 from storage import Database
 
 _PROOF = re.compile(r"PSPH-HMAC\s+time=(\d{1,12})\s*,\s*mac=([0-9a-fA-F]{64})\Z", re.ASCII)

@@ -3,14 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from serving.events import LimitReached, RequestRefused
-
-
-@dataclass(frozen=True, slots=True)
-class RequestBroke:
-    """A fault of the hub itself: somebody got a 500."""
-
-    error: str
+from serving.events import LimitReached, RequestBroke, RequestRefused
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,11 +39,11 @@ from push_hub.server import HubServer, ServerConfig
 from push_hub.sse import StreamConfig, Streams
 from push_hub.subscriptions import DEFAULT_HISTORY_ROWS, Change, Subscriptions
 from push_hub.verifier import Verifier, VerifierConfig
-from serving.listening import Doorkeeper, GuardedSite, RequestLog, open_socket
 from serving.outbound.addresses import AddressPolicy
 from serving.outbound.client import ClientConfig, OutboundClient
 from serving.outbound.errors import OutboundError
-from serving.tls import TlsFiles, TlsPort
+from serving.port import Port, PortConfig
+from serving.tls import TlsFiles
 from storage import Database, StorageError
 
 DATABASE_NAME = "hub.sqlite"
@@ -118,7 +118,6 @@ class Hub:
         self._mounts: list[tuple[str, web.Application]] = []
         self._leaving: set[asyncio.Task[None]] = set()
         self._parts: _Parts | None = None
-        self._watching: asyncio.Task[None] | None = None
 
     # -- for users of the hub
 
@@ -129,8 +128,7 @@ class Hub:
     @property
     def local_url(self) -> str:
         """Where it listens, whatever it is called outside."""
-        host, port = self._running.runner.addresses[0][:2]
-        return _http(host, port, secure=self._config.tls is not None)
+        return self._running.port.url
 
     @property
     def subscriptions(self) -> Subscriptions:
@@ -164,8 +162,7 @@ class Hub:
         """For requests from now on: see `HubServer.reconfigure`. Certificates are looked at as well."""
         parts = self._running
         parts.server.reconfigure(replace(server, public_url=self._config.public_url))
-        if parts.tls is not None:
-            parts.tls.refresh(tls)
+        parts.port.take_up(tls)
 
     async def ping(self, topics: Sequence[str]) -> None:
         """As if a publisher had said that these changed. On disk when this returns. Raises `OverloadedError`."""
@@ -275,38 +272,44 @@ class Hub:
     async def start(self) -> None:
         config = self._config
         config.data.mkdir(parents=True, exist_ok=True)
-        listening = open_socket(config.host, config.port)
+        port = Port(self._port_config(), self._observer)
         canary: Canary | None = None
         try:
-            tls = None if config.tls is None else TlsPort(config.tls, self._observer)
             if config.canary.enabled:
                 canary = Canary(config.canary, clock=self._clock, monotonic=self._monotonic, observer=self._observer)
             database = Database.open(config.data / DATABASE_NAME, TABLES)
         except BaseException:
-            listening.close()
+            await port.stop()
             if canary is not None:
                 await canary.stop()
             raise
-        own = _http(*listening.getsockname()[:2], secure=tls is not None)
-        parts = self._parts = self._put_together(config.public_url or own, database, canary, tls)
+        parts = self._parts = self._put_together(config.public_url or port.url, database, canary, port)
         try:
             remove_traces(database, canary.topic if canary is not None else None)
             await parts.delivery.start()
             await parts.verifier.start()
             await parts.intake.start()
-            await parts.runner.setup()
-            context = None if tls is None else tls.context
-            await GuardedSite(parts.runner, listening, parts.doorkeeper, context).start()
-            if tls is not None:
-                self._watching = asyncio.get_running_loop().create_task(tls.watch())
+            await port.serve(parts.app)
             if canary is not None:
                 await canary.start(parts.subscriptions, parts.verifier, parts.intake)
         except BaseException:
             await self.stop()
-            listening.close()
             raise
 
-    def _put_together(self, url: str, database: Database, canary: Canary | None, tls: TlsPort | None) -> "_Parts":
+    def _port_config(self) -> PortConfig:
+        config, server = self._config, self._config.server
+        return PortConfig(
+            config.host,
+            config.port,
+            config.tls,
+            header_timeout=server.header_timeout,
+            keepalive_timeout=server.keepalive_timeout,
+            max_connections=server.max_connections,
+            linger=server.linger,
+            stop_grace=config.stop_grace,
+        )
+
+    def _put_together(self, url: str, database: Database, canary: Canary | None, port: Port) -> "_Parts":
         config = self._config
         subscriptions = Subscriptions(database, history_rows=config.history_rows)
         policy = AddressPolicy(config.allow_private, own=frozenset([canary.address] if canary is not None else ()))
@@ -349,22 +352,10 @@ class Hub:
         )
         streams = Streams(config.streams, delivery, server.gate)
         app = server.application()
-        doorkeeper = Doorkeeper(config.server.header_timeout, config.server.max_connections, self._observer)
-        app.middlewares.append(doorkeeper.note)
         streams.add_routes(app)
         Diagnostics(config.diagnostics, database, subscriptions, delivery, server.gate, self._clock).add_routes(app)
         for prefix, mounted in self._mounts:
             app.add_subapp(prefix, mounted)
-        runner = web.AppRunner(
-            app,
-            access_log=None,
-            auto_decompress=False,
-            logger=RequestLog(self._observer),
-            keepalive_timeout=config.server.keepalive_timeout,
-            lingering_time=config.server.linger,
-            # aiohttp waits this long twice: for handlers to end, then for cancelled ones.
-            shutdown_timeout=config.stop_grace / 2,
-        )
         return _Parts(
             url,
             database,
@@ -374,12 +365,11 @@ class Hub:
             verifier,
             intake,
             streams,
-            runner,
-            doorkeeper,
+            app,
             health,
             canary,
             server,
-            tls,
+            port,
         )
 
     def _policy(self, client: OutboundClient, canary: Canary | None) -> Validator | None:
@@ -398,16 +388,12 @@ class Hub:
         if self._parts is None:
             return
         parts = self._parts
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
-            self._watching = None
         if parts.canary is not None:
             await parts.canary.stop()
         parts.streams.close()
         # Before the server: a request that waits for its synchronous check is answered now.
         await parts.verifier.stop()
-        await parts.runner.cleanup()
+        await parts.port.stop()
         await parts.health.stop()
         await parts.intake.stop()
         await parts.delivery.stop()
@@ -479,11 +465,6 @@ class _ForStrangers:
         return await self._validator.refusal(topic, callback)
 
 
-def _http(host: str, port: int, *, secure: bool = False) -> str:
-    scheme = "https" if secure else "http"
-    return f"{scheme}://[{host}]:{port}/" if ":" in host else f"{scheme}://{host}:{port}/"
-
-
 def _canary_check(canary: Canary | None) -> Check:
     if canary is None:
         return Check("canary", True, "switched off")
@@ -514,9 +495,8 @@ class _Parts:
     verifier: Verifier
     intake: Intake
     streams: Streams
-    runner: web.AppRunner
-    doorkeeper: Doorkeeper
+    app: web.Application
     health: Health
     canary: Canary | None
     server: HubServer
-    tls: TlsPort | None
+    port: Port

@@ -6,17 +6,14 @@ request is acknowledged only after what it asks for is on disk; what cannot be t
 """
 
 import asyncio
-import hmac
-import math
 import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from ipaddress import IPv6Address, ip_address
 
 from aiohttp import HttpVersion11, hdrs, web
 
-from push_hub.events import HubEvent, IntentAsked, Observer, PingAccepted, RequestBroke
+from push_hub.events import HubEvent, IntentAsked, Observer, PingAccepted
 from push_hub.health import HealthReport
 from push_hub.model import Content
 from push_hub.pages import host_meta, host_meta_json, hub_page, robots, well_known
@@ -33,18 +30,19 @@ from push_hub.protocol.requests import (
 from push_hub.protocol.urls import UrlError, host_of, normalised
 from push_hub.protocol.verification import intent_of
 from push_hub.verifier import Verifier
-from serving.events import LimitReached, RequestRefused
-from serving.limits import Limiter, Rate
+from serving.answers import ALLOWED_HEADERS, PREFLIGHT_SECONDS, HttpError, bearer, body_of, is_one_of, refusal
+from serving.events import LimitReached, RequestBroke, RequestRefused
+from serving.gate import Gate, GateConfig, Share, TooManyError
+from serving.limits import Rate
 from storage import StorageError
 
 _HOST = re.compile(r"[0-9A-Za-z._:\[\]-]{1,300}")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 NOTHING_HERE = "there is nothing at this address: the hub, and help for people, is at /"
-CORS_MAX_AGE = "86400"
-IPV6_CLIENT_BITS = 64
 HTTP_CONFLICT = 409
-MAX_RETRY_AFTER = 3600
+PER_CALLBACK_HOST = "per_callback_host"
+PER_TOPIC = "per_topic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,68 +69,12 @@ class ServerConfig:
     public_url: str | None = None
 
 
-class Gate:
-    """Counts what each client, callback host and topic asks for, and says when it is too much."""
-
-    def __init__(self, config: ServerConfig, clock: Callable[[], float], observer: Observer | None) -> None:
-        self._config = config
-        self._clock = clock
-        self._observer = observer
-        self._clients = Limiter(config.per_client, config.max_limiter_keys)
-        self._hosts = Limiter(config.per_callback_host, config.max_limiter_keys)
-        self._topics = Limiter(config.per_topic, config.max_limiter_keys)
-
-    def reconfigure(self, config: ServerConfig) -> None:
-        """Other rates and proxies from now on; nobody's account is cleared where the rate stays."""
-        before, self._config = self._config, config
-        if config.per_client != before.per_client:
-            self._clients = Limiter(config.per_client, config.max_limiter_keys)
-        if config.per_callback_host != before.per_callback_host:
-            self._hosts = Limiter(config.per_callback_host, config.max_limiter_keys)
-        if config.per_topic != before.per_topic:
-            self._topics = Limiter(config.per_topic, config.max_limiter_keys)
-
-    def client(self, request: web.Request) -> None:
-        self._take(self._clients, self.client_key(request), "per_client", "you send too many requests")
-
-    def callback(self, url: str) -> None:
-        self._take(self._hosts, host_of(url), "per_callback_host", "too many requests for this callback's host")
-
-    def topic(self, url: str) -> None:
-        self._take(self._topics, url, "per_topic", "this topic is pinged too often")
-
-    def client_address(self, request: web.Request) -> str:
-        address = request.remote or ""
-        if address in self._config.trusted_proxies:
-            address = request.headers.get("X-Forwarded-For", address).rpartition(",")[2].strip()
-        return address
-
-    def client_key(self, request: web.Request) -> str:
-        """Whom a request counts against: the address, or for IPv6 the network somebody has to themselves."""
-        address = self.client_address(request)
-        try:
-            parsed = ip_address(address)
-        except ValueError:
-            return address[:64]
-        if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is None:
-            return f"{int(parsed) >> (128 - IPV6_CLIENT_BITS):x}/64"
-        return address
-
-    def _take(self, limiter: Limiter, key: str, name: str, text: str) -> None:
-        wait = limiter.take(key, self._clock())
-        if wait > 0:
-            if self._observer is not None:
-                self._observer(LimitReached(name))
-            raise TooManyError(wait, f"{text}: try again later")
-
-
-class TooManyError(Exception):
-    """Somebody asks more than their share (429), which is not the same as the hub being full (503)."""
-
-    def __init__(self, retry_after: float, text: str) -> None:
-        super().__init__(text)
-        self.retry_after = retry_after
-        self.text = text
+def gate_config(config: ServerConfig) -> GateConfig:
+    shares = {
+        PER_CALLBACK_HOST: Share(config.per_callback_host, "too many requests for this callback's host"),
+        PER_TOPIC: Share(config.per_topic, "this topic is pinged too often"),
+    }
+    return GateConfig(config.per_client, shares, config.max_limiter_keys, config.trusted_proxies)
 
 
 class HubServer:
@@ -157,12 +99,12 @@ class HubServer:
         self._publishers = publishers
         self._observer = observer
         self._clock = clock
-        self.gate = Gate(config, monotonic, observer)
+        self.gate = Gate(gate_config(config), monotonic, observer)
 
     def reconfigure(self, config: ServerConfig) -> None:
         """For requests from now on: body sizes, rates, tokens, rules, trusted proxies, addresses."""
         self._config = config
-        self.gate.reconfigure(config)
+        self.gate.reconfigure(gate_config(config))
 
     def application(self) -> web.Application:
         app = web.Application(client_max_size=self._config.max_body, middlewares=[self._answer_errors])
@@ -243,14 +185,14 @@ class HubServer:
 
     async def _take_ping(self, asked: PublishRequest) -> web.StreamResponse:
         for topic in asked.topics:
-            self.gate.topic(topic)
+            self.gate.share(PER_TOPIC, topic)
         await self._pings.ping(asked.topics)
         for topic in asked.topics:
             self._tell(PingAccepted(topic))
         return web.Response(status=204)
 
     async def _take_subscription(self, asked: SubscribeRequest | UnsubscribeRequest) -> web.StreamResponse:
-        self.gate.callback(asked.callback)
+        self.gate.share(PER_CALLBACK_HOST, host_of(asked.callback))
         intent = intent_of(asked, self._clock(), self._verifier.new_nonce())
         self._tell(IntentAsked(intent.mode, intent.topic, intent.callback))
         if not asked.synchronous:
@@ -270,13 +212,10 @@ class HubServer:
 
     def _may_bring_content(self, request: web.Request) -> bool:
         """Whether this is a publisher the operator lets push content; every token is compared, in constant time."""
-        scheme, _, given = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
-        if scheme.lower() != "bearer" or not given:
+        given = bearer(request)
+        if given is None:
             raise RequestError("bringing content along needs an allowed publisher's token", 401)
-        allowed = False
-        for token in self._config.publisher_tokens:
-            allowed |= hmac.compare_digest(token.encode(), given.encode("utf-8", "surrogateescape"))
-        if not allowed:
+        if not is_one_of(given, self._config.publisher_tokens):
             raise RequestError("this token does not belong to an allowed publisher", 403)
         return True
 
@@ -293,28 +232,14 @@ class HubServer:
         if not content_type:
             raise RequestError("the content needs a Content-Type")
         self._check_publisher(request, topic, token=True)
-        self.gate.topic(topic)
+        self.gate.share(PER_TOPIC, topic)
         body = await self._body(request, self._config.max_fat_ping)
         await self._pings.offer(topic, Content(content_type, body), topic)
         self._tell(PingAccepted(topic))
         return web.Response(status=204)
 
     async def _body(self, request: web.Request, limit: int) -> bytes:
-        if request.headers.get(hdrs.CONTENT_ENCODING, "identity").strip().lower() != "identity":
-            raise RequestError("send the body as it is, without a Content-Encoding", 415)
-        if (request.content_length or 0) > limit:
-            raise RequestError(f"the body is longer than {limit} bytes", 413)
-        try:
-            async with asyncio.timeout(self._config.body_timeout):
-                return await request.clone(client_max_size=limit).read()
-        except TimeoutError:
-            self._tell(LimitReached("body_timeout"))
-            raise RequestError("the request body came too slowly", 408) from None
-        except web.HTTPRequestEntityTooLarge:
-            raise RequestError(f"the body is longer than {limit} bytes", 413) from None
-        except (ConnectionError, web.RequestPayloadError):
-            # Nobody is there to read this; it is counted.
-            raise RequestError("the request body ended too early", 400) from None
+        return await body_of(request, limit, self._config.body_timeout)
 
     # -- errors
 
@@ -327,6 +252,10 @@ class HubServer:
             response = await handler(request)
         except RequestError as error:
             response = self._refusal(error.status, error.text)
+        except HttpError as error:
+            if error.bound:
+                self._tell(LimitReached(error.bound))
+            response = self._refusal(error.status, error.text, error.retry_after)
         except TooManyError as error:
             response = self._refusal(429, error.text, error.retry_after)
         except OverloadedError as error:
@@ -360,14 +289,7 @@ class HubServer:
 
     def _refusal(self, status: int, text: str, retry_after: float | None = None) -> web.Response:
         self._tell(RequestRefused(status, text))
-        response = web.Response(status=status, text=f"{text}\n")
-        if retry_after is not None:
-            response.headers["Retry-After"] = str(max(1, min(math.ceil(retry_after), MAX_RETRY_AFTER)))
-        if status in (408, 413):
-            response.force_close()  # what is left of the body is not waited for
-        if status == 401:
-            response.headers["WWW-Authenticate"] = "Bearer"
-        return response
+        return refusal(HttpError(status, text, retry_after))
 
     def _tell(self, event: HubEvent) -> None:
         if self._observer is not None:
@@ -380,7 +302,7 @@ def _options(allowed: str) -> web.Response:
         headers={
             "Allow": allowed,
             "Access-Control-Allow-Methods": allowed,
-            "Access-Control-Allow-Headers": "Authorization, Content-Type, Last-Event-ID",
-            "Access-Control-Max-Age": CORS_MAX_AGE,
+            "Access-Control-Allow-Headers": ALLOWED_HEADERS,
+            "Access-Control-Max-Age": PREFLIGHT_SECONDS,
         },
     )

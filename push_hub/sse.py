@@ -17,15 +17,11 @@ from push_hub.model import Publication
 from push_hub.ports import OverloadedError
 from push_hub.protocol.requests import RequestError
 from push_hub.protocol.urls import UrlError, normalised
-from push_hub.server import Gate, TooManyError
+from serving import sse
+from serving.gate import Gate, TooManyError
+from serving.sse import EventStream, LastEventIdError
 
-MAX_ID_DIGITS = 18
-HEADERS = {
-    "Content-Type": "text/event-stream",
-    "Cache-Control": "no-store",
-    "Access-Control-Allow-Origin": "*",
-    "X-Accel-Buffering": "no",
-}
+HEADERS = sse.HEADERS | {"Access-Control-Allow-Origin": "*"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,22 +88,21 @@ class Streams:
             self._leave(topic, client, wake)
 
     async def _write(self, request: web.Request, topic: str, after: int, wake: asyncio.Event) -> web.StreamResponse:
-        response = web.StreamResponse(headers=HEADERS)
-        await response.prepare(request)
+        stream = EventStream(request, self._config.write_timeout, HEADERS)
+        await stream.begin()
         try:
-            await self._send(response, f": following {topic}\n\n".encode())
-            await self._follow(response, topic, after, wake)
+            await stream.send(sse.comment(f"following {topic}"))
+            await self._follow(stream, topic, after, wake)
         except TimeoutError:
-            if request.transport is not None:
-                request.transport.abort()
-        return response
+            stream.abort()
+        return stream.response
 
-    async def _follow(self, response: web.StreamResponse, topic: str, after: int, wake: asyncio.Event) -> None:
+    async def _follow(self, stream: EventStream, topic: str, after: int, wake: asyncio.Event) -> None:
         while not self._closing:
             wake.clear()
             page = self._source.since(topic, after, self._config.page)
             for publication in page:
-                await self._send(response, event_of(publication))
+                await stream.send(event_of(publication))
                 after = publication.id
             if page:
                 continue
@@ -115,11 +110,7 @@ class Streams:
                 async with asyncio.timeout(self._config.heartbeat):
                     await wake.wait()
             except TimeoutError:
-                await self._send(response, b": still here\n\n")
-
-    async def _send(self, response: web.StreamResponse, data: bytes) -> None:
-        async with asyncio.timeout(self._config.write_timeout):
-            await response.write(data)
+                await stream.send(sse.STILL_HERE)
 
     def _leave(self, topic: str, client: str, wake: asyncio.Event) -> None:
         self._open -= 1
@@ -146,7 +137,7 @@ def event_of(publication: Publication) -> bytes:
         document["text"] = publication.content.body.decode("utf-8")
     except UnicodeDecodeError:
         document["base64"] = base64.b64encode(publication.content.body).decode("ascii")
-    return f"id: {publication.id}\nevent: publication\ndata: {json.dumps(document)}\n\n".encode()
+    return sse.encoded(json.dumps(document).encode(), b"%d" % publication.id, b"publication")
 
 
 def _topic(request: web.Request) -> str:
@@ -160,9 +151,8 @@ def _topic(request: web.Request) -> str:
 
 
 def _last_event_id(request: web.Request) -> int | None:
-    given = request.headers.get("Last-Event-ID") or request.query.get("last_event_id")
-    if given is None:
-        return None
-    if not (given.isascii() and given.isdigit() and len(given) <= MAX_ID_DIGITS):
-        raise RequestError("Last-Event-ID must be the id of an event of this stream")
-    return int(given)
+    given = sse.last_event_id(request, "last_event_id")
+    try:
+        return None if given is None else sse.number_of(given)
+    except LastEventIdError as error:
+        raise RequestError(str(error)) from None

@@ -11,11 +11,18 @@ class RequestRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestBroke:
+    """A fault of ours: somebody got a 500."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class LimitReached:
     """A bound bit; `name` is the configuration field."""
 
     name: str
 
 
-ServingEvent = RequestRefused | LimitReached
+ServingEvent = RequestRefused | RequestBroke | LimitReached
 Observer = Callable[[ServingEvent], None]

@@ -2,7 +2,7 @@
 
 Without tokens the port listens on loopback only. A browser on this machine must then not be used by other sites: the
 name under which the port is asked must be a loopback one (a name that somebody else's DNS sends here is not), and
-requests of other origins are refused by `gateway.web.answers`.
+requests of other origins are refused by `serving.answers`.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from enum import IntEnum
 from aiohttp import web
 
 from gateway.admin.config import AdminConfig, is_loopback
-from gateway.web.answers import WebError, bearer, is_one_of
+from serving.answers import HttpError, bearer, is_one_of
 from serving.limits import Limiter, Rate
 
 WRONG_TOKENS = Rate(0.2, 10)
@@ -56,16 +56,16 @@ class Access:
         return True
 
     def caller(self, request: web.Request, needed: Role = Role.VIEWER) -> Caller:
-        """Raises `WebError` when the role is not enough."""
+        """Raises `HttpError` when the role is not enough."""
         address = request.remote or ""
         wait = self._requests.take(address, self._monotonic())
         if wait > 0:
             self.refused += 1
-            raise WebError(429, "you send too many requests", wait)
+            raise HttpError(429, "you send too many requests", wait)
         caller = self._known(request, address)
         if caller.role < needed:
             self.refused += 1
-            raise WebError(403, "this token may look and not act: an operator's is needed")
+            raise HttpError(403, "this token may look and not act: an operator's is needed")
         return caller
 
     def _known(self, request: web.Request, address: str) -> Caller:
@@ -76,15 +76,15 @@ class Access:
         given = bearer(request)
         if given is None:
             self.refused += 1
-            raise WebError(401, "send Authorization: Bearer TOKEN")
+            raise HttpError(401, "send Authorization: Bearer TOKEN")
         # Both lists are compared whatever the first says, so that the time tells nothing.
         operates, looks = is_one_of(given, config.operator_tokens), is_one_of(given, config.viewer_tokens)
         if not operates and not looks:
             self.refused += 1
             wait = self._wrong.take(address, self._monotonic())
             if wait > 0:
-                raise WebError(429, "too many wrong tokens", wait)
-            raise WebError(401, "this token is not known")
+                raise HttpError(429, "too many wrong tokens", wait)
+            raise HttpError(401, "this token is not known")
         who = hashlib.sha256(given.encode("utf-8", "surrogateescape")).hexdigest()[:WHO_DIGITS]
         return Caller(Role.OPERATOR if operates else Role.VIEWER, f"token {who}", address)
 
@@ -93,4 +93,4 @@ class Access:
         host = host.partition("]")[0].removeprefix("[")
         if host != "localhost" and not is_loopback(host):
             self.refused += 1
-            raise WebError(403, "without tokens, ask under 127.0.0.1 or localhost")
+            raise HttpError(403, "without tokens, ask under 127.0.0.1 or localhost")

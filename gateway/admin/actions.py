@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 from gateway.admin.access import Caller
 from gateway.admin.audit import AuditError, AuditLog
-from gateway.web.answers import WebError
 from push_hub.delivery import TooManyPausedError
 from push_hub.ports import OverloadedError
 from push_hub.protocol.urls import UrlError, normalised
+from serving.answers import HttpError
 
 if TYPE_CHECKING:
     from push_hub.hub import Hub
@@ -59,26 +59,26 @@ class Actions:
     async def run(
         self, caller: Caller, action: str, topic: str, callback: str | None, letter: int | None = None
     ) -> bool:
-        """Whether there was something to do. Raises `WebError`."""
+        """Whether there was something to do. Raises `HttpError`."""
         act = (ON_CALLBACKS | ON_TOPICS).get(action)
         if action == REPLAY and letter is not None:
             act = _replay_of(letter)
         if act is None:
-            raise WebError(404, f"there is no such action: {', '.join([*ON_CALLBACKS, *ON_TOPICS, REPLAY])}")
+            raise HttpError(404, f"there is no such action: {', '.join([*ON_CALLBACKS, *ON_TOPICS, REPLAY])}")
         try:
             topic = normalised(topic)
             callback = None if action in ON_TOPICS or action == REPLAY else normalised(callback or "")
         except UrlError as error:
-            raise WebError(400, f"topic or callback {error}") from None
+            raise HttpError(400, f"topic or callback {error}") from None
         try:
             await self._audit.note(caller, action, topic, callback, "asked")
             did = await act(self._hub, topic, callback or "")
             await self._audit.note(caller, action, topic, callback, "done" if did else "nothing to do")
         except AuditError as error:
-            raise WebError(503, str(error)) from error
+            raise HttpError(503, str(error)) from error
         except OverloadedError as error:
-            raise WebError(503, "too much is waiting", error.retry_after) from error
+            raise HttpError(503, "too much is waiting", error.retry_after) from error
         except TooManyPausedError as error:
-            raise WebError(409, str(error)) from error
+            raise HttpError(409, str(error)) from error
         self.done[action] = self.done.get(action, 0) + did
         return did

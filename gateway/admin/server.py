@@ -1,6 +1,5 @@
 """The admin port: the dashboard's files and API, metrics and health, on an aiohttp application of its own."""
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,11 +18,12 @@ from gateway.admin.topics import Topics
 from gateway.admin.viewers import Viewers
 from gateway.telemetry.metrics import Gauges, exposition
 from gateway.telemetry.telemetry import Telemetry
-from gateway.web.answers import Answers, WebError, body_of, json_answer
 from push_hub.health import HealthReport
 from push_hub.protocol.urls import UrlError, normalised
-from serving.listening import Doorkeeper, GuardedSite, RequestLog, open_socket
-from serving.tls import TlsFiles, TlsPort
+from serving.answers import Answers, HttpError, body_of, json_answer
+from serving.port import Port, PortConfig
+from serving.static import add_files
+from serving.tls import CertificateRefused, CertificateReplaced, TlsFiles
 
 if TYPE_CHECKING:
     from gateway.gateway import Gateway
@@ -74,8 +74,7 @@ class AdminServer:
         self.telemetry = telemetry
         self._gateway = gateway
         self._observer = observer
-        self._tls: TlsPort | None = None
-        self._watching: asyncio.Task[None] | None = None
+        self._port: Port | None = None
         self.access = Access(config)
         self.audit = AuditLog(gateway.config.data / AUDIT_NAME, config.audit_bytes)
         self.actions = Actions(gateway.hub, self.audit)
@@ -84,42 +83,44 @@ class AdminServer:
         self.topics = Topics(gateway, telemetry, self.peers)
         self.snapshots = Snapshots(gateway, telemetry, self.health, self.topics, config.snapshot_every)
         self.viewers = Viewers(self.snapshots, config.max_viewers, config.snapshot_every)
-        # What strangers do here is not the hub's business, so its observer is not told of refusals.
-        self._doorkeeper = Doorkeeper(HEADER_TIMEOUT, MAX_CONNECTIONS, None)
-        app = web.Application(middlewares=[self._doorkeeper.note, Answers(None, (), None).middleware])
-        self._add_routes(app)
-        self._runner = web.AppRunner(
-            app,
-            access_log=None,
-            auto_decompress=False,
-            handler_cancellation=True,
-            logger=RequestLog(None),
-            shutdown_timeout=STOP_GRACE,
-        )
+        self._app = web.Application(middlewares=[Answers(None, (), None).middleware])
+        self._add_routes(self._app)
 
     @property
     def url(self) -> str:
-        host, port = self._runner.addresses[0][:2]
-        scheme = "http" if self.config.tls is None else "https"
-        return f"{scheme}://[{host}]:{port}/" if ":" in host else f"{scheme}://{host}:{port}/"
+        if self._port is None:
+            raise RuntimeError("the admin port is not open")
+        return self._port.url
 
     async def start(self) -> None:
-        listening = open_socket(self.config.host, self.config.port)
+        config = self.config
+        port = self._port = Port(
+            PortConfig(
+                config.host,
+                config.port,
+                config.tls,
+                header_timeout=HEADER_TIMEOUT,
+                max_connections=MAX_CONNECTIONS,
+                stop_grace=STOP_GRACE,
+                cancel_handlers=True,
+            ),
+            self._of_certificates,
+        )
         try:
-            tls = self._tls = None if self.config.tls is None else TlsPort(self.config.tls, self._observer)
-            await self._runner.setup()
-            context = None if tls is None else tls.context
-            await GuardedSite(self._runner, listening, self._doorkeeper, context).start()
+            await port.serve(self._app)
         except BaseException:
-            listening.close()
+            await port.stop()
             raise
-        if tls is not None:
-            self._watching = asyncio.get_running_loop().create_task(tls.watch())
 
     def take_up(self, tls: TlsFiles | None) -> None:
-        """Look at the certificate now, or at another one. A port does not change between http and https."""
-        if self._tls is not None:
-            self._tls.refresh(tls)
+        """Look at the certificate now, or at another one."""
+        if self._port is not None:
+            self._port.take_up(tls)
+
+    def _of_certificates(self, event: object) -> None:
+        """What strangers do here is not the hub's business, so its observer is told of certificates only."""
+        if self._observer is not None and isinstance(event, CertificateReplaced | CertificateRefused):
+            self._observer(event)
 
     def take_up_tokens(self, viewer_tokens: tuple[str, ...], operator_tokens: tuple[str, ...]) -> None:
         """Other tokens from now on, for open pages too. Raises `ValueError` when there would be none."""
@@ -127,19 +128,16 @@ class AdminServer:
             self.viewers.turn_out()
 
     async def stop(self) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
         await self.viewers.stop()
-        await self._runner.cleanup()
+        if self._port is not None:
+            await self._port.stop()
         await self.snapshots.stop()
         await self.topics.stop()
         await self.health.stop()
         await self.peers.stop()
 
     def _add_routes(self, app: web.Application) -> None:
-        for path, (name, content_type) in FILES.items():
-            app.router.add_get(path, _File((STATIC / name).read_bytes(), content_type).serve)
+        add_files(app, STATIC, FILES, PAGE_HEADERS)
         app.router.add_get("/api/who", self._who)
         app.router.add_get("/api/snapshot", self._snapshot)
         app.router.add_get("/api/stream", self._stream)
@@ -190,11 +188,11 @@ class AdminServer:
         caller = self.access.caller(request, Role.OPERATOR)
         # A form of another site cannot send this type, whatever else it can do.
         if request.content_type != "application/json":
-            raise WebError(415, "send JSON: Content-Type: application/json")
+            raise HttpError(415, "send JSON: Content-Type: application/json")
         try:
             asked = msgspec.json.decode(await body_of(request, MAX_BODY, BODY_SECONDS), type=_Asked)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise WebError(400, f'expected {{"topic": URL, "callback": URL}}: {error}'[:300]) from None
+            raise HttpError(400, f'expected {{"topic": URL, "callback": URL}}: {error}'[:300]) from None
         did = await self.actions.run(caller, request.match_info["action"], asked.topic, asked.callback, asked.letter)
         return json_answer({"done": did})
 
@@ -203,7 +201,7 @@ class AdminServer:
         if sid is not None and rid is not None:
             name = self.topics.of_item(sid, rid)
             if name is None:
-                raise WebError(404, "nobody here publishes or wants this item")
+                raise HttpError(404, "nobody here publishes or wants this item")
             return name
         topic = request.query.get("topic", "")
         if "://" not in topic and self.topics.is_person(topic):
@@ -211,7 +209,7 @@ class AdminServer:
         try:
             return normalised(topic)
         except UrlError as error:
-            raise WebError(400, f"topic {error}") from None
+            raise HttpError(400, f"topic {error}") from None
 
     # For machines.
 
@@ -265,15 +263,3 @@ def _report(report: HealthReport) -> web.Response:
     return web.Response(
         status=200 if report.ok else 503, text="\n".join(lines) + "\n", headers={"Cache-Control": "no-store"}
     )
-
-
-class _File:
-    """Serves one file, read once; no path of a request is ever a path of the disk."""
-
-    def __init__(self, body: bytes, content_type: str) -> None:
-        self._body = body
-        self._content_type = content_type
-
-    async def serve(self, _request: web.Request) -> web.StreamResponse:
-        charset = None if self._content_type.startswith("image/") else "utf-8"
-        return web.Response(body=self._body, content_type=self._content_type, charset=charset, headers=PAGE_HEADERS)

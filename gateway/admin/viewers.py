@@ -10,7 +10,8 @@ import contextlib
 from aiohttp import web
 
 from gateway.admin.snapshot import Snapshots
-from gateway.web.answers import EVENT_STREAM, WebError
+from serving import sse
+from serving.answers import HttpError
 
 MAX_UNTAKEN = 0
 
@@ -34,11 +35,11 @@ class Viewers:
         closing = self._closing  # of those who were let in until now
         transport = request.transport
         if request.version < (1, 1) or transport is None:
-            raise WebError(400, "the stream needs HTTP/1.1")
+            raise HttpError(400, "the stream needs HTTP/1.1")
         if len(self) >= self._most:
             self.turned_away += 1
-            raise WebError(503, f"{self._most} are looking already", 5.0)
-        response = web.StreamResponse(headers=EVENT_STREAM)
+            raise HttpError(503, f"{self._most} are looking already", 5.0)
+        response = web.StreamResponse(headers=sse.HEADERS)
         response.enable_chunked_encoding()
         await response.prepare(request)
         await response.write(_event(await self._snapshots.latest()))
@@ -82,4 +83,4 @@ class Viewers:
 
 
 def _event(snapshot: bytes) -> bytes:
-    return b"data: %b\n\n" % snapshot
+    return sse.encoded(snapshot)

@@ -28,9 +28,9 @@ from push_hub.delivery.events import (
     PublicationRefused,
     StoreFailed,
 )
-from push_hub.events import IntentConfirmed, IntentFailed, IntentRetried, PingAccepted, RequestBroke
+from push_hub.events import IntentConfirmed, IntentFailed, IntentRetried, PingAccepted
 from push_hub.intake.events import DocumentRefused, FetchFailed, PingsStored, TopicFetched
-from serving.events import LimitReached, RequestRefused
+from serving.events import LimitReached, RequestBroke, RequestRefused
 
 EVENTS_KEPT = 300
 PUBLICATIONS_KEPT = 20_000

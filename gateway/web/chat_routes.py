@@ -16,9 +16,11 @@ from gateway.adapters.chat import ChatAdapter
 from gateway.adapters.chat_messages import MAX_TEXT
 from gateway.adapters.chat_store import Line, State
 from gateway.model import Asker
-from gateway.web.answers import EVENT_STREAM, Answers, WebError, bearer, body_of, json_answer
-from push_hub.server import Gate
+from serving import sse
+from serving.answers import Answers, HttpError, bearer, body_of, json_answer
+from serving.gate import Gate
 from serving.limits import Limiter, Rate
+from serving.sse import EventStream
 
 MAX_BODY = 64 * 1024
 BODY_SECONDS = 10.0
@@ -136,32 +138,30 @@ class ChatRoutes:
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Everything that changes for a user, from the change after `Last-Event-ID` on."""
         user = self._user(request)
-        after = _number(request.headers.get("Last-Event-ID") or request.query.get("since"), "Last-Event-ID")
+        after = _number(sse.last_event_id(request), "Last-Event-ID")
         if after is None:
             after = self._chat.store.latest_change()
         client = self._gate.client_key(request)
         if self._pages[client] >= self._chat.config.max_pages_per_client:
-            raise WebError(429, "you have too many pages open", 10.0)
+            raise HttpError(429, "you have too many pages open", 10.0)
         wake = self._chat.watch(user)
         if wake is None:
-            raise WebError(503, "too many pages are open", 10.0)
+            raise HttpError(503, "too many pages are open", 10.0)
         self._pages[client] += 1
         try:
-            response = web.StreamResponse(headers=EVENT_STREAM)
-            await response.prepare(request)
-            await self._answers.written(request, self._follow(response, user, bearer(request) or "", after, wake))
-            return response
+            events = EventStream(request, self._chat.config.write_timeout)
+            await events.begin()
+            await self._answers.written(request, self._follow(events, user, bearer(request) or "", after, wake))
+            return events.response
         finally:
             self._chat.unwatch(user, wake)
             self._pages[client] -= 1
             if not self._pages[client]:
                 del self._pages[client]
 
-    async def _follow(
-        self, response: web.StreamResponse, user: str, token: str, after: int, wake: asyncio.Event
-    ) -> None:
+    async def _follow(self, events: EventStream, user: str, token: str, after: int, wake: asyncio.Event) -> None:
         config = self._chat.config
-        await self._send(response, b": here\n\n")
+        await events.send(sse.comment("here"))
         while not self._chat.closing:
             wake.clear()
             # A name that was given back, perhaps to somebody else, shows nothing more to who had it.
@@ -170,32 +170,28 @@ class ChatRoutes:
             page = self._chat.store.changes(user, after, PAGE)
             for line in page:
                 after = line.change
-                await self._send(response, b"id: %d\ndata: %s\n\n" % (after, msgspec.json.encode(shown(line))))
+                await events.send(sse.encoded(msgspec.json.encode(shown(line)), b"%d" % after))
             if page:
                 continue
             try:
                 async with asyncio.timeout(config.heartbeat):
                     await wake.wait()
             except TimeoutError:
-                await self._send(response, b": still here\n\n")
+                await events.send(sse.STILL_HERE)
                 await self._chat.seen(user)
-
-    async def _send(self, response: web.StreamResponse, data: bytes) -> None:
-        async with asyncio.timeout(self._chat.config.write_timeout):
-            await response.write(data)
 
     def _user(self, request: web.Request) -> str:
         self._gate.client(request)
         token = bearer(request)
         user = None if token is None else self._chat.store.user_of(token)
         if user is None:
-            raise WebError(401, "choose a name first: this page's token is not known here")
+            raise HttpError(401, "choose a name first: this page's token is not known here")
         return user
 
     def _slow_down(self, limiter: Limiter, key: str, text: str) -> None:
         wait = limiter.take(key, time.monotonic())
         if wait > 0:
-            raise WebError(429, f"{text}: wait a moment", wait)
+            raise HttpError(429, f"{text}: wait a moment", wait)
 
 
 def shown(line: Line) -> Shown:
@@ -204,18 +200,18 @@ def shown(line: Line) -> Shown:
 
 async def _json(request: web.Request, kind: type[T]) -> T:
     if request.content_type != "application/json":
-        raise WebError(415, "send JSON, as application/json")
+        raise HttpError(415, "send JSON, as application/json")
     body = await body_of(request, MAX_BODY, BODY_SECONDS)
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise WebError(400, f"not what is expected here: {error}"[:200]) from None
+        raise HttpError(400, f"not what is expected here: {error}"[:200]) from None
 
 
 def _one(request: web.Request, name: str) -> str:
     given = request.query.getall(name, [])
     if len(given) != 1:
-        raise WebError(400, f"give one {name}=")
+        raise HttpError(400, f"give one {name}=")
     return given[0]
 
 
@@ -223,5 +219,5 @@ def _number(text: str | None, name: str) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
-        raise WebError(400, f"{name} is a number")
+        raise HttpError(400, f"{name} is a number")
     return int(text)

@@ -1,6 +1,5 @@
 """The web port put together: chat page, its files and its API, and the facade, on one aiohttp application."""
 
-import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,13 +10,15 @@ from aiohttp import web
 
 from gateway.adapters.chat import ChatAdapter, ChatConfig
 from gateway.adapters.stream import StreamAdapter, StreamConfig
-from gateway.web.answers import Answers
 from gateway.web.chat_routes import ChatRoutes
-from gateway.web.stream_routes import StreamRoutes
-from push_hub.server import Gate, ServerConfig
+from gateway.web.refusals import translated
+from gateway.web.stream_routes import PER_TOPIC, StreamRoutes
+from serving.answers import Answers
+from serving.gate import Gate, GateConfig, Share
 from serving.limits import Rate
-from serving.listening import Doorkeeper, GuardedSite, RequestLog, open_socket
-from serving.tls import TlsFiles, TlsPort
+from serving.port import Port, PortConfig
+from serving.static import add_files
+from serving.tls import TlsFiles
 
 STATIC = Path(__file__).parent / "static"
 FILES = {
@@ -51,7 +52,7 @@ class WebConfig:
     streams: StreamConfig = field(default_factory=StreamConfig)
     per_client: Rate = field(default_factory=lambda: Rate(50, 500))
     """Requests a second of one client, and how many at once."""
-    per_topic: Rate = field(default_factory=lambda: ServerConfig().per_topic)
+    per_topic: Rate = field(default_factory=lambda: Rate(20, 200))
     """Publications of one topic."""
     trusted_proxies: frozenset[str] = frozenset()
     header_timeout: float = 10.0
@@ -74,28 +75,18 @@ class WebServer:
         self.streams = streams
         self.chat = chat
         self._observer = observer
-        self._tls: TlsPort | None = None
-        self._watching: asyncio.Task[None] | None = None
-        self._doorkeeper = Doorkeeper(config.header_timeout, config.max_connections, observer)
-        answers = Answers(_names(config), config.streams.cors_origins, observer)
-        gate_config = ServerConfig(
-            per_client=config.per_client, per_topic=config.per_topic, trusted_proxies=config.trusted_proxies
-        )
+        self._port: Port | None = None
+        answers = Answers(_names(config), config.streams.cors_origins, observer, translated)
+        shares = {PER_TOPIC: Share(config.per_topic, "this topic is published too often")}
+        gate_config = GateConfig(config.per_client, shares, trusted_proxies=config.trusted_proxies)
         gate = Gate(gate_config, time.monotonic, observer)
-        app = web.Application(middlewares=[self._doorkeeper.note, answers.middleware])
-        StreamRoutes(streams, gate, answers).add_to(app)
+        self._app = web.Application(middlewares=[answers.middleware])
+        StreamRoutes(streams, gate, answers).add_to(self._app)
         if chat is not None:
-            ChatRoutes(chat, gate, answers).add_to(app)
-            _add_page(app)
-        self._runner = web.AppRunner(
-            app,
-            access_log=None,
-            auto_decompress=False,
-            handler_cancellation=True,
-            logger=RequestLog(observer),
-            keepalive_timeout=config.keepalive_timeout,
-            shutdown_timeout=config.stop_grace,
-        )
+            ChatRoutes(chat, gate, answers).add_to(self._app)
+            add_files(self._app, STATIC, FILES, PAGE_HEADERS)
+            for path in ("/", "/chat"):
+                self._app.router.add_get(path, _to_the_page)
 
     @property
     def url(self) -> str:
@@ -104,42 +95,49 @@ class WebServer:
 
     @property
     def local_url(self) -> str:
-        host, port = self._runner.addresses[0][:2]
-        scheme = "http" if self.config.tls is None else "https"
-        return f"{scheme}://[{host}]:{port}/" if ":" in host else f"{scheme}://{host}:{port}/"
+        if self._port is None:
+            raise RuntimeError("the web port is not open")
+        return self._port.url
 
     async def start(self) -> None:
-        listening = open_socket(self.config.host, self.config.port)
+        config = self.config
+        port = self._port = Port(
+            PortConfig(
+                config.host,
+                config.port,
+                config.tls,
+                header_timeout=config.header_timeout,
+                keepalive_timeout=config.keepalive_timeout,
+                max_connections=config.max_connections,
+                stop_grace=config.stop_grace,
+                cancel_handlers=True,
+            ),
+            self._observer,
+        )
         try:
-            tls = self._tls = None if self.config.tls is None else TlsPort(self.config.tls, self._observer)
             await self.streams.start()
             if self.chat is not None:
                 await self.chat.start()
-            await self._runner.setup()
-            await GuardedSite(self._runner, listening, self._doorkeeper, None if tls is None else tls.context).start()
+            await port.serve(self._app)
         except BaseException:
-            listening.close()
+            await port.stop()
             raise
-        if tls is not None:
-            self._watching = asyncio.get_running_loop().create_task(tls.watch())
 
     def take_up(self, tls: TlsFiles | None) -> None:
-        """Look at the certificate now, or at another one. A port does not change between http and https."""
-        if self._tls is not None:
-            self._tls.refresh(tls)
+        """Look at the certificate now, or at another one."""
+        if self._port is not None:
+            self._port.take_up(tls)
 
     async def keep_to_rules(self) -> int:
         """End what the rules forbid by now; says how much."""
         return self.streams.keep_to_rules() + (0 if self.chat is None else await self.chat.keep_to_rules())
 
     async def stop(self) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
         self.streams.close()
         if self.chat is not None:
             self.chat.close()
-        await self._runner.cleanup()
+        if self._port is not None:
+            await self._port.stop()
         if self.chat is not None:
             await self.chat.stop()
 
@@ -147,26 +145,6 @@ class WebServer:
 def _names(config: WebConfig) -> frozenset[str]:
     own = urlsplit(config.public_url).hostname if config.public_url is not None else None
     return config.names | {own} if own else config.names
-
-
-def _add_page(app: web.Application) -> None:
-    """A few files, read once; no path of a request is ever a path of the disk."""
-    for path, (name, content_type) in FILES.items():
-        app.router.add_get(path, _File((STATIC / name).read_bytes(), content_type).serve)
-    for path in ("/", "/chat"):
-        app.router.add_get(path, _to_the_page)
-
-
-class _File:
-    """Serves one file."""
-
-    def __init__(self, body: bytes, content_type: str) -> None:
-        self._body = body
-        self._content_type = content_type
-
-    async def serve(self, _request: web.Request) -> web.StreamResponse:
-        charset = None if self._content_type.startswith("image/") else "utf-8"
-        return web.Response(body=self._body, content_type=self._content_type, charset=charset, headers=PAGE_HEADERS)
 
 
 async def _to_the_page(_request: web.Request) -> web.StreamResponse:

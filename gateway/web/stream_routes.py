@@ -9,10 +9,13 @@ from msgspec import UNSET, Struct, UnsetType
 
 from gateway.adapters.stream import ITEM_PREFIX, Stream, StreamAdapter
 from gateway.model import Asker, Crossing
-from gateway.web.answers import EVENT_STREAM, Answers, WebError, bearer, body_of, is_one_of, json_answer
 from identifiers import Identifier, IdentifierSyntaxError
-from push_hub.server import Gate
+from serving import sse
+from serving.answers import Answers, HttpError, bearer, body_of, is_one_of, json_answer
+from serving.gate import Gate
+from serving.sse import EventStream
 
+PER_TOPIC = "per_topic"
 DEFAULT_TYPE = "application/octet-stream"
 MAX_TYPE = 1024
 TEXT_HINTS = ("text/", "application/json", "application/xml")
@@ -66,16 +69,16 @@ class StreamRoutes:
         if config.tokens:
             given = bearer(request)
             if given is None:
-                raise WebError(401, "publishing here needs a token: Authorization: Bearer ...")
+                raise HttpError(401, "publishing here needs a token: Authorization: Bearer ...")
             if not is_one_of(given, config.tokens):
-                raise WebError(403, "this token may not publish here")
+                raise HttpError(403, "this token may not publish here")
         elif not config.anyone_may_publish:
-            raise WebError(403, "nobody may publish here: the operator can set web.publish_tokens_file")
+            raise HttpError(403, "nobody may publish here: the operator can set web.publish_tokens_file")
         item = self._adapter.item_of(name)
-        self._gate.topic(str(item))
+        self._gate.share(PER_TOPIC, str(item))
         content_type = request.headers.get(hdrs.CONTENT_TYPE, DEFAULT_TYPE)
         if len(content_type) > MAX_TYPE:
-            raise WebError(400, f"a content type has at most {MAX_TYPE} characters")
+            raise HttpError(400, f"a content type has at most {MAX_TYPE} characters")
         body = await body_of(request, config.max_body, config.body_timeout)
         asker = Asker(self._gate.client_address(request), token=bool(config.tokens))
         item, version = await self._adapter.publish(name, content_type, body, asker)
@@ -85,37 +88,35 @@ class StreamRoutes:
         self._gate.client(request)
         since = _last_event_id(request)
         async with self._adapter.stream(what, self._gate.client_key(request), since) as stream:
-            response = web.StreamResponse(headers=EVENT_STREAM)
-            self._answers.add_cors(request, response)
-            await response.prepare(request)
-            if request.transport is not None:
-                stream.on_overrun = request.transport.abort
+            events = EventStream(request, self._adapter.config.write_timeout)
+            self._answers.add_cors(request, events.response)
+            await events.begin()
+            stream.on_overrun = events.abort
             try:
-                await self._answers.written(request, self._write(response, stream))
+                await self._answers.written(request, self._write(events, stream))
             finally:
                 self._adapter.cut += stream.overrun
-            return response
+            return events.response
 
-    async def _write(self, response: web.StreamResponse, stream: Stream) -> None:
+    async def _write(self, events: EventStream, stream: Stream) -> None:
         config = self._adapter.config
         pause = min(config.heartbeat, config.lease / 3)
         loop = asyncio.get_running_loop()
         renewed = loop.time()
-        await self._send(response, stream, f": following {stream.what}\n\n".encode())
+        await self._send(events, stream, sse.comment(f"following {stream.what}"))
         while not (self._adapter.closing or stream.overrun or stream.forbidden):
             crossing = await stream.next(pause)
             if loop.time() - renewed >= config.lease / 3:
                 await self._adapter.renew(stream)
                 renewed = loop.time()
             if crossing is not None:
-                await self._send(response, stream, event_of(crossing))
+                await self._send(events, stream, event_of(crossing))
             elif not (self._adapter.closing or stream.overrun or stream.forbidden):
-                await self._send(response, stream, b": still here\n\n")
+                await self._send(events, stream, sse.STILL_HERE)
 
-    async def _send(self, response: web.StreamResponse, stream: Stream, data: bytes) -> None:
+    async def _send(self, events: EventStream, stream: Stream, data: bytes) -> None:
         try:
-            async with asyncio.timeout(self._adapter.config.write_timeout):
-                await response.write(data)
+            await events.send(data)
         except TimeoutError:
             stream.overrun = True
             raise
@@ -133,7 +134,7 @@ def event_of(crossing: Crossing) -> bytes:
     except UnicodeError:
         packed = base64.b64encode(crossing.body).decode("ascii")
     event = Event(crossing.name, version, crossing.content_type, crossing.self_url, crossing.published_ms, text, packed)
-    return b"id: " + version.encode() + b"\ndata: " + msgspec.json.encode(event) + b"\n\n"
+    return sse.encoded(msgspec.json.encode(event), version.encode())
 
 
 def _is_text(content_type: str) -> bool:
@@ -153,15 +154,15 @@ async def _options(_request: web.Request) -> web.StreamResponse:
 def _name(request: web.Request) -> str:
     given = request.query.getall("name", [])
     if len(given) != 1:
-        raise WebError(400, "name one topic: /topics?name=URL (with & in the URL written as %26)")
+        raise HttpError(400, "name one topic: /topics?name=URL (with & in the URL written as %26)")
     return given[0]
 
 
 def _last_event_id(request: web.Request) -> Identifier | None:
-    given = request.headers.get("Last-Event-ID") or request.query.get("since")
-    if not given:
+    given = sse.last_event_id(request)
+    if given is None:
         return None
     try:
         return Identifier.parse(given)
     except IdentifierSyntaxError:
-        raise WebError(400, "Last-Event-ID (or since=) is the id of an event of this stream") from None
+        raise HttpError(400, "Last-Event-ID (or since=) is the id of an event of this stream") from None

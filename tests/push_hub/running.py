@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiohttp
-from aiohttp import web
 
 from push_hub.events import HubEvent
 from push_hub.health import Check, HealthReport
@@ -18,7 +17,7 @@ from push_hub.schema import HUB_TABLES, SUBSCRIPTION_TABLES
 from push_hub.server import HubServer, ServerConfig
 from push_hub.subscriptions import Change, Subscriptions
 from push_hub.verifier import Verifier, VerifierConfig
-from serving.listening import Doorkeeper, GuardedSite, RequestLog, open_socket
+from serving.port import Port, PortConfig
 from storage import Database
 
 FAST = RetrySchedule(first=0.01, factor=1.5, window=0.2)
@@ -66,7 +65,7 @@ class RunningHub:
     pings: PingRecorder
     changes: list[Change]
     events: list[HubEvent]
-    doorkeeper: Doorkeeper
+    port: Port
     health: list[str]
 
 
@@ -110,24 +109,21 @@ async def run_hub(
             monotonic=monotonic,
         )
         app = server.application()
-        doorkeeper = Doorkeeper(server_config.header_timeout, server_config.max_connections, events.append)
-        app.middlewares.append(doorkeeper.note)
-        runner = web.AppRunner(
-            app,
-            access_log=None,
-            logger=RequestLog(events.append),
-            auto_decompress=False,
-            shutdown_timeout=1.0,
-            lingering_time=server_config.linger,
+        port = Port(
+            PortConfig(
+                header_timeout=server_config.header_timeout,
+                max_connections=server_config.max_connections,
+                stop_grace=2.0,
+                linger=server_config.linger,
+            ),
+            events.append,
         )
-        await runner.setup()
-        listening = open_socket("127.0.0.1", 0)
-        await GuardedSite(runner, listening, doorkeeper).start()
+        await port.serve(app)
         await verifier.start()
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
+        url = port.url
         try:
-            yield RunningHub(url, subscriptions, verifier, pings, changes, events, doorkeeper, health)
+            yield RunningHub(url, subscriptions, verifier, pings, changes, events, port, health)
         finally:
             await verifier.stop()
-            await runner.cleanup()
+            await port.stop()
             database.close()

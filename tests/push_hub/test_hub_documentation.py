@@ -69,7 +69,7 @@ def test_every_option_is_explained() -> None:
 
 async def test_every_path_is_named(world: World) -> None:
     assert world.hub._parts is not None
-    app = world.hub._parts.runner.app
+    app = world.hub._parts.app
     assert isinstance(app, web.Application)
     text = PAGE.read_text(encoding="utf-8")
     for resource in app.router.resources():

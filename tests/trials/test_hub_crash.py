@@ -26,8 +26,9 @@ from push_hub.intake import Intake, IntakeConfig
 from push_hub.model import Content, Dialect, Publication, Subscription
 from push_hub.protocol.numbers import Mode
 from push_hub.protocol.verification import Intent
-from push_hub.server import Gate, ServerConfig
+from push_hub.server import ServerConfig, gate_config
 from push_hub.subscriptions import Change, Subscriptions
+from serving.gate import Gate
 from storage import Database, StorageFullError
 from tests.push_hub.delivery.delivery_support import (
     OK,
@@ -307,7 +308,7 @@ async def test_diagnostics_never_show_a_settled_check_as_without_effect(tmp_path
         subscriptions = Racing(database)
         await subscriptions.enqueue(Intent(Mode.SUBSCRIBE, *PAIR, Dialect.WEBSUB, 1.0, "nonce"), 1.0)
         delivery = Delivery(database, subscriptions, loopback_client(), quick_config(), time.time)
-        gate = Gate(ServerConfig(), time.monotonic, None)
+        gate = Gate(gate_config(ServerConfig()), time.monotonic, None)
         app = web.Application()
         config = DiagnosticsConfig(operator_token=OPERATOR_TOKEN)
         Diagnostics(config, database, subscriptions, delivery, gate).add_routes(app)

@@ -20,8 +20,8 @@ from gateway.adapters.chat_messages import CONTENT_TYPE, Message, Receipt, read,
 from gateway.adapters.chat_store import MIGRATIONS, ChatStore, Line, State
 from gateway.adapters.errands import Errands
 from gateway.model import Crossing, RefusedError, Subscription
-from gateway.web.answers import is_known_host
 from identifiers import DEFAULT_NAMING
+from serving.answers import is_known_host
 from serving.events import LimitReached
 from storage import Database, StorageError
 from tests.gateway.web_world import PATIENCE, Domain, Reader, World, started_world

@@ -19,10 +19,10 @@ from gateway.telemetry.series import SECONDS_KEPT, Latency, Rate
 from gateway.telemetry.telemetry import EVENTS_KEPT, Telemetry, both
 from identifiers import Identifier, ItemId
 from push_hub.delivery.events import Delivered, DeliveryFailed, FanoutFinished, OutcomesSaved, PublicationAccepted
-from push_hub.events import PingAccepted, RequestBroke
+from push_hub.events import PingAccepted
 from push_hub.intake.events import FetchFailed, TopicFetched
 from push_hub.model import Dialect, SignatureMethod, Subscription
-from serving.events import LimitReached
+from serving.events import LimitReached, RequestBroke
 from tests.gateway.admin.admin_world import admin_world
 from tests.waiting import until
 

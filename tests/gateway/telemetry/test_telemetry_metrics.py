@@ -5,6 +5,7 @@ import json
 import re
 import sqlite3
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,9 @@ from gateway.gateway import Gateway, GatewayConfig
 from gateway.telemetry.metrics import names
 from identifiers import Topic
 from psirp_stack.node.config import check
-from push_hub.canary import CanaryConfig
+from push_hub.canary import PORT, CanaryConfig
 from push_hub.hub import HubConfig
-from serving.listening import open_socket
+from serving.port import Port
 from tests.gateway.admin.admin_world import AdminWorld, admin_world
 from tests.waiting import until
 
@@ -222,14 +223,13 @@ async def test_a_canary_that_is_refused_turns_it_red_with_the_reason_and_green_a
                 return said
 
             await until_it_says(200, "ok  canary: arrived")
-            assert sent._runner is not None
-            await sent._runner.cleanup()
+            await sent._port.stop()
             text = await until_it_says(503, "BAD canary: the canary has not arrived for")
             assert "(deadline 0.4): " in text
             assert text.count("BAD") == 1, "everything else is well, and said to be"
             assert (await ask("healthz"))[0] == 200, "a restart would not help"
             assert 'psph_health{check="canary"} 0.0' in (await ask("metrics"))[1]
-            sent._socket = open_socket(*sent.address)
+            sent._port = Port(replace(PORT, port=sent.address[1]))
             await sent._listen()
             await until_it_says(200, "ok  canary: arrived")
             assert 'psph_health{check="canary"} 1.0' in (await ask("metrics"))[1]

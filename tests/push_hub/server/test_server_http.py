@@ -225,7 +225,7 @@ async def test_a_head_that_never_ends_is_cut_off(tmp_path: Path) -> None:
         for start in (b"", b"POST / HTTP/1.1\r\nHost: h\r\nX-Slow: "):
             with suppress(ConnectionResetError):
                 assert await raw(hub.url, start) == b""
-        assert hub.doorkeeper.cut == 2
+        assert hub.port.cut == 2
         assert hub.events.count(LimitReached("header_timeout")) == 2
 
 
@@ -317,7 +317,8 @@ async def test_a_stop_lets_a_request_under_way_finish(
         sent = asyncio.create_task(post(http, hub, [("hub.mode", "publish"), ("hub.url", TOPIC)]))  # type: ignore[arg-type]
         await asyncio.wait_for(began.wait(), PATIENCE)
         assert hub._parts is not None
-        runner, database = hub._parts.runner, hub._parts.database
+        runner, database = hub._parts.port._runner, hub._parts.database
+        assert runner is not None
         stopping = asyncio.create_task(hub.stop())
         await until(lambda: not runner.sites)
         with pytest.raises(aiohttp.ClientConnectorError):

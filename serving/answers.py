@@ -1,4 +1,4 @@
-"""How the web port answers: refusals are one short line of text, and whatever a handler raises has a status."""
+"""How a port answers: refusals are one short line of text, and whatever a handler raises has a status."""
 
 import asyncio
 import hmac
@@ -10,41 +10,56 @@ from urllib.parse import urlsplit
 import msgspec
 from aiohttp import hdrs, web
 
-from gateway.adapters.chat import TakenError
-from gateway.adapters.chat_messages import ChatError
-from gateway.adapters.stream import FullError
-from gateway.model import NetworkError, NotAllowedError, RefusedError
-from push_hub.events import Observer, RequestBroke
-from push_hub.server import TooManyError
-from serving.events import LimitReached, RequestRefused
-from storage import StorageError
+from serving.events import LimitReached, Observer, RequestBroke, RequestRefused, ServingEvent
+from serving.gate import TooManyError
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-BUSY_RETRY_AFTER = 5.0
 MAX_RETRY_AFTER = 3600
 ALLOWED_HEADERS = "Authorization, Content-Type, Last-Event-ID"
 PREFLIGHT_SECONDS = "86400"
-EVENT_STREAM = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
-class WebError(Exception):
+class HttpError(Exception):
     """A refusal with its status; the text is for whoever asked."""
 
-    def __init__(self, status: int, text: str, retry_after: float | None = None) -> None:
+    def __init__(self, status: int, text: str, retry_after: float | None = None, *, bound: str = "") -> None:
         super().__init__(text)
         self.status = status
         self.text = text
         self.retry_after = retry_after
+        self.bound = bound
+        """The limit that was reached, when it was one."""
+
+
+def refusal(error: HttpError) -> web.Response:
+    response = web.Response(status=error.status, text=f"{error.text}\n")
+    if error.retry_after is not None:
+        response.headers["Retry-After"] = str(max(1, min(math.ceil(error.retry_after), MAX_RETRY_AFTER)))
+    if error.status in (408, 413):
+        response.force_close()  # what is left of the body is not waited for
+    if error.status == 401:
+        response.headers["WWW-Authenticate"] = "Bearer"
+    return response
 
 
 class Answers:
-    """The middleware of a port for people. `names` are those it is known by, beside addresses; None: all are."""
+    """The middleware of a port for people. `names` are those it is known by, beside addresses; None: all are.
 
-    def __init__(self, names: frozenset[str] | None, cors_origins: tuple[str, ...], observer: Observer | None) -> None:
+    `translated` knows the errors of the handlers: what to answer, or None for what is a mistake of ours.
+    """
+
+    def __init__(
+        self,
+        names: frozenset[str] | None,
+        cors_origins: tuple[str, ...],
+        observer: Observer | None,
+        translated: Callable[[Exception], HttpError | None] = lambda _: None,
+    ) -> None:
         self._names = names
         self._cors = cors_origins
         self._observer = observer
+        self._known = translated
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -61,7 +76,7 @@ class Answers:
         except web.HTTPException as error:
             if error.status < 400:
                 raise
-            response = self._refusal(WebError(error.status, error.reason.lower()))
+            response = self._refusal(HttpError(error.status, error.reason.lower()))
             if hdrs.ALLOW in error.headers:
                 response.headers[hdrs.ALLOW] = error.headers[hdrs.ALLOW]
         except (asyncio.CancelledError, ConnectionError):
@@ -104,7 +119,7 @@ class Answers:
         given = request.headers.get(hdrs.HOST)
         if given is None or self._names is None or is_known_host(given, self._names):
             return
-        raise WebError(421, "not known by that name here: the operator can add it to the `names` of this port")
+        raise HttpError(421, "not known by that name here: the operator can add it to the `names` of this port")
 
     def _check_origin(self, request: web.Request) -> None:
         """Another site's script does nothing here that was not allowed: also when it need not read the answer."""
@@ -112,42 +127,26 @@ class Answers:
         if origin is None or origin in self._cors or "*" in self._cors:
             return
         if origin.partition("://")[2] != request.host:
-            raise WebError(403, "scripts of other sites may not use this: the operator can allow them")
+            raise HttpError(403, "scripts of other sites may not use this: the operator can allow them")
 
-    def _translated(self, error: Exception) -> WebError:
-        match error:
-            case WebError():
-                return error
-            case TooManyError():
-                return WebError(429, error.text, error.retry_after)
-            case FullError():
-                return WebError(429 if error.yours else 503, str(error), BUSY_RETRY_AFTER)
-            case TakenError():
-                return WebError(409, str(error))
-            case NotAllowedError():
-                return WebError(403, str(error))
-            case ChatError() | RefusedError():
-                return WebError(400, str(error))
-            case NetworkError():
-                return WebError(502 if error.lasting else 503, f"the network: {error}", BUSY_RETRY_AFTER)
-            case StorageError():
-                self._tell(LimitReached("storage"))
-                return WebError(503, "the gateway cannot write to its store now", BUSY_RETRY_AFTER)
+    def _translated(self, error: Exception) -> HttpError:
+        if isinstance(error, HttpError):
+            return error
+        if isinstance(error, TooManyError):
+            return HttpError(429, error.text, error.retry_after)
+        known = self._known(error)
+        if known is not None:
+            if known.bound:
+                self._tell(LimitReached(known.bound))
+            return known
         self._tell(RequestBroke(f"{type(error).__name__}: {error}"[:300]))
-        return WebError(500, "the gateway made a mistake")
+        return HttpError(500, "the gateway made a mistake")
 
-    def _refusal(self, error: WebError) -> web.Response:
+    def _refusal(self, error: HttpError) -> web.Response:
         self._tell(RequestRefused(error.status, error.text))
-        response = web.Response(status=error.status, text=f"{error.text}\n")
-        if error.retry_after is not None:
-            response.headers["Retry-After"] = str(max(1, min(math.ceil(error.retry_after), MAX_RETRY_AFTER)))
-        if error.status in (408, 413):
-            response.force_close()  # what is left of the body is not waited for
-        if error.status == 401:
-            response.headers["WWW-Authenticate"] = "Bearer"
-        return response
+        return refusal(error)
 
-    def _tell(self, event: LimitReached | RequestBroke | RequestRefused) -> None:
+    def _tell(self, event: ServingEvent) -> None:
         if self._observer is not None:
             self._observer(event)
 
@@ -210,16 +209,18 @@ def is_one_of(given: str, tokens: Iterable[str]) -> bool:
 
 
 async def body_of(request: web.Request, limit: int, seconds: float) -> bytes:
+    """The whole body: at most `limit` bytes, all of them within `seconds`. Raises `HttpError`."""
     if request.headers.get(hdrs.CONTENT_ENCODING, "identity").strip().lower() != "identity":
-        raise WebError(415, "send the body as it is, without a Content-Encoding")
+        raise HttpError(415, "send the body as it is, without a Content-Encoding")
     if (request.content_length or 0) > limit:
-        raise WebError(413, f"the body is longer than {limit} bytes")
+        raise HttpError(413, f"the body is longer than {limit} bytes")
     try:
         async with asyncio.timeout(seconds):
             return await request.clone(client_max_size=limit).read()
     except TimeoutError:
-        raise WebError(408, "the request body came too slowly") from None
+        raise HttpError(408, "the request body came too slowly", bound="body_timeout") from None
     except web.HTTPRequestEntityTooLarge:
-        raise WebError(413, f"the body is longer than {limit} bytes") from None
+        raise HttpError(413, f"the body is longer than {limit} bytes") from None
     except (ConnectionError, web.RequestPayloadError):
-        raise WebError(400, "the request body ended too early") from None
+        # Nobody is there to read this; it is counted.
+        raise HttpError(400, "the request body ended too early") from None

@@ -1,0 +1,90 @@
+"""How much each client, and each thing that is asked about, may ask for."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv6Address, ip_address
+
+from aiohttp import web
+
+from serving.events import LimitReached, Observer
+from serving.limits import Limiter, Rate
+
+IPV6_CLIENT_BITS = 64
+MAX_CLIENT_KEY = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one key of a kind may have, and what somebody is told who wants more."""
+
+    rate: Rate
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class GateConfig:
+    per_client: Rate = field(default_factory=lambda: Rate(200, 2_000))
+    shares: Mapping[str, Share] = field(default_factory=dict)
+    """Other kinds of keys, by the name of their bound."""
+    max_keys: int = 50_000
+    """Of each kind; those that have been quiet longest are forgotten first."""
+    trusted_proxies: frozenset[str] = frozenset()
+
+
+class TooManyError(Exception):
+    """Somebody asks more than their share (429), which is not the same as being full (503)."""
+
+    def __init__(self, retry_after: float, text: str) -> None:
+        super().__init__(text)
+        self.retry_after = retry_after
+        self.text = text
+
+
+class Gate:
+    """Counts what is asked, and raises `TooManyError` when it is too much."""
+
+    def __init__(self, config: GateConfig, clock: Callable[[], float], observer: Observer | None) -> None:
+        self._clock = clock
+        self._observer = observer
+        self._config = config
+        self._clients = Limiter(config.per_client, config.max_keys)
+        self._shares = {name: Limiter(share.rate, config.max_keys) for name, share in config.shares.items()}
+
+    def reconfigure(self, config: GateConfig) -> None:
+        """Other rates and proxies from now on; nobody's account is cleared where the rate stays."""
+        before, self._config = self._config, config
+        if config.per_client != before.per_client:
+            self._clients = Limiter(config.per_client, config.max_keys)
+        for name, share in config.shares.items():
+            if share.rate != before.shares[name].rate:
+                self._shares[name] = Limiter(share.rate, config.max_keys)
+
+    def client(self, request: web.Request) -> None:
+        self._take(self._clients, self.client_key(request), "per_client", "you send too many requests")
+
+    def share(self, name: str, key: str) -> None:
+        self._take(self._shares[name], key, name, self._config.shares[name].text)
+
+    def client_address(self, request: web.Request) -> str:
+        address = request.remote or ""
+        if address in self._config.trusted_proxies:
+            address = request.headers.get("X-Forwarded-For", address).rpartition(",")[2].strip()
+        return address
+
+    def client_key(self, request: web.Request) -> str:
+        """Whom a request counts against: the address, or for IPv6 the network somebody has to themselves."""
+        address = self.client_address(request)
+        try:
+            parsed = ip_address(address)
+        except ValueError:
+            return address[:MAX_CLIENT_KEY]
+        if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is None:
+            return f"{int(parsed) >> (128 - IPV6_CLIENT_BITS):x}/64"
+        return address
+
+    def _take(self, limiter: Limiter, key: str, name: str, text: str) -> None:
+        wait = limiter.take(key, self._clock())
+        if wait > 0:
+            if self._observer is not None:
+                self._observer(LimitReached(name))
+            raise TooManyError(wait, f"{text}: try again later")
