@@ -107,6 +107,17 @@ def test_cores_do_no_io_and_read_no_clock(place: str) -> None:
         assert not wrong, f"{path.relative_to(ROOT)} imports {', '.join(sorted(wrong))}"
 
 
+def test_only_serving_listens_for_http_in_what_is_shipped_as_a_service() -> None:
+    """One way to open a port; small commands that serve a page for a moment are no service."""
+    openers = {"AppRunner", "TCPSite", "create_server", "start_server"}
+    for package in ("push_hub", "gateway"):
+        for path in (ROOT / package).rglob("*.py"):
+            if path.is_relative_to(ROOT / "gateway" / "cli") or path.name == "demo.py":
+                continue
+            names = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
+            assert not names & openers, path.relative_to(ROOT)
+
+
 def test_the_checks_can_fail(tmp_path: Path) -> None:
     hidden = tmp_path / "hidden.py"
     hidden.write_text("def late():\n    from psirp_stack.wire import codec\n    import scapy.all\n")
