@@ -41,7 +41,7 @@ from push_hub.subscriptions import DEFAULT_HISTORY_ROWS, Change, Subscriptions
 from push_hub.verifier import Verifier, VerifierConfig
 from serving.outbound.addresses import AddressPolicy
 from serving.outbound.client import ClientConfig, OutboundClient
-from serving.outbound.errors import OutboundError
+from serving.outbound.errors import OutboundError, ShareTakenError
 from serving.port import Port, PortConfig
 from serving.tls import TlsFiles
 from storage import Database, StorageError
@@ -87,11 +87,26 @@ class GuardedGetter:
     def __init__(self, client: OutboundClient) -> None:
         self._client = client
 
-    async def get(self, url: str, *, timeout: float, max_bytes: int) -> Response:  # noqa: ASYNC109 - a bound of the port
+    async def get(
+        self,
+        url: str,
+        *,
+        timeout: float,  # noqa: ASYNC109 - a bound of the port
+        max_bytes: int,
+        counted: Callable[[str], bool] | None = None,
+    ) -> Response:
         try:
             answer = await self._client.request(
-                "GET", url, headers={"Accept": "*/*"}, body=None, timeout=timeout, max_bytes=max_bytes
+                "GET",
+                url,
+                headers={"Accept": "*/*"},
+                body=None,
+                timeout=timeout,
+                max_bytes=max_bytes,
+                counted=counted,
             )
+        except ShareTakenError:
+            raise
         except OutboundError as error:
             raise GetFailedError(error.reason) from error
         return Response(answer.status, answer.body)
@@ -326,8 +341,17 @@ class Hub:
             validator=self._policy(client, canary),
             observer=self._observer,
             clock=self._clock,
+            prefixes=client.prefixes,
         )
-        intake = Intake(database, client, _ListenedSink(self), config.intake, self._clock, self._observer)
+        intake = Intake(
+            database,
+            client,
+            _ListenedSink(self),
+            config.intake,
+            self._clock,
+            self._observer,
+            prefixes=client.prefixes,
+        )
         health = Health(
             config.health,
             database,

@@ -1,6 +1,6 @@
 """What the protocol and the server need of the hub's other parts, and nothing more of them than that."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -33,8 +33,19 @@ class Response:
 class Getter(Protocol):
     """Guarded GETs: never follows a redirect, refuses addresses the guard refuses."""
 
-    async def get(self, url: str, *, timeout: float, max_bytes: int) -> Response:  # noqa: ASYNC109 - a bound of the port
-        """Raises `GetFailedError`."""
+    async def get(
+        self,
+        url: str,
+        *,
+        timeout: float,  # noqa: ASYNC109 - a bound of the port
+        max_bytes: int,
+        counted: Callable[[str], bool] | None = None,
+    ) -> Response:
+        """Raises `GetFailedError`.
+
+        `counted` is asked before a connection is made, with the prefix of the address it would go to; False refuses
+        it with `ShareTakenError`.
+        """
 
 
 class PingTaker(Protocol):

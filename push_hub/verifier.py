@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from push_hub.checks import CheckQueue
 from push_hub.events import HubEvent, IntentConfirmed, IntentFailed, IntentRetried, Observer, PartFailed
@@ -16,7 +17,6 @@ from push_hub.events import SubscriptionEnded as SubscriptionEndedEvent
 from push_hub.ports import GetFailedError, Getter, OverloadedError, Validator
 from push_hub.protocol.leases import LeasePolicy
 from push_hub.protocol.numbers import CHALLENGE_BYTES, Mode
-from push_hub.protocol.urls import host_of
 from push_hub.protocol.verification import (
     Answer,
     Confirmed,
@@ -33,24 +33,29 @@ from push_hub.protocol.verification import (
 )
 from push_hub.subscriptions import Change, Pending, Subscriptions
 from serving.events import LimitReached
+from serving.fairness import KnownPrefixes, name_in
+from serving.outbound.errors import ShareTakenError
 from storage import StorageError
 
 LOAD_PAGE = 5_000
 NONCE_BYTES = 9
 ERROR_PAUSE = 1.0
+Counted = Callable[[str], bool]
+"""Asked with the prefix of an address before a check connects to it."""
 FAULT_PAUSE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class VerifierConfig:
     concurrency: int = 200
-    per_host: int = 20
+    per_prefix: int = 20
+    """Checks of the network that callbacks are in, whatever names it has: a /24 of IPv4, a /64 of IPv6."""
     max_pending: int = 100_000
-    max_pending_per_host: int = 20_000
-    max_retries_per_host: int = 100
-    """Failed checks of one host that are kept for another try; above it a failure is final.
+    max_pending_per_prefix: int = 20_000
+    max_retries_per_prefix: int = 100
+    """Failed checks of one network that are kept for another try; above it a failure is final.
 
-    So a host whose name strangers put into many requests is asked once for each, not again and again for hours.
+    So a server whose names strangers put into many requests is asked once for each, not again and again for hours.
     """
     timeout: float = 10.0
     max_answer_bytes: int = 4096
@@ -59,6 +64,20 @@ class VerifierConfig:
     sweep_every: float = 5.0
     sweep_chunk: int = 1_000
     overload_retry_after: float = 5.0
+
+
+class _Place:
+    """The place of a check that is not a row's."""
+
+    def __init__(self, queue: CheckQueue, prefix: str) -> None:
+        self._queue = queue
+        self.prefix = prefix
+
+    def moved(self, prefix: str) -> bool:
+        if not self._queue.move(self.prefix, prefix):
+            return False
+        self.prefix = prefix
+        return True
 
 
 class Verifier:
@@ -72,7 +91,9 @@ class Verifier:
         validator: Validator | None = None,
         observer: Observer | None = None,
         clock: Callable[[], float] = time.time,
+        prefixes: KnownPrefixes | None = None,
     ) -> None:
+        """`prefixes`: where the names of callbacks are, as `getter` learns it."""
         self._subscriptions = subscriptions
         self._getter = getter
         self._config = config
@@ -80,7 +101,9 @@ class Verifier:
         self._validator = validator
         self._observer = observer
         self._clock = clock
-        self._queue = CheckQueue(config.concurrency, config.per_host)
+        self._queue = CheckQueue(
+            config.concurrency, config.per_prefix, KnownPrefixes() if prefixes is None else prefixes
+        )
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
@@ -117,16 +140,16 @@ class Verifier:
         """0.3's synchronous mode: one check, one answer. None when confirmed, otherwise why not."""
         if self._stopping.is_set():
             raise OverloadedError(self._config.overload_retry_after, "the hub is stopping")
-        host = host_of(intent.callback)
-        if not self._queue.enter(host):
-            self._tell(LimitReached("verifier.per_host"))
-            raise OverloadedError(
-                self._config.overload_retry_after, "too many checks for this callback's host are running"
-            )
-        task = asyncio.create_task(self._settle_now(intent))
+        prefix = self._queue.enter(name_in(intent.callback))
+        if prefix is None:
+            raise self._no_share()
+        place = _Place(self._queue, prefix)
+        task = asyncio.create_task(self._settle_now(intent, place.moved))
         self._checks_now.add(task)
         try:
             return await task
+        except ShareTakenError:
+            raise self._no_share() from None
         except asyncio.CancelledError:
             if not self._stopping.is_set() or not task.cancelled():
                 raise
@@ -134,14 +157,14 @@ class Verifier:
         finally:
             task.cancel()
             self._checks_now.discard(task)
-            self._queue.leave(host)
+            self._queue.leave(place.prefix)
             self._wake.set()
 
     async def start(self) -> None:
         after = 0
         while rows := self._subscriptions.all_pending(after, LOAD_PAGE):
             for row, callback, at in rows:
-                self._queue.wait(row, host_of(callback), at)
+                self._queue.wait(row, name_in(callback), at)
             after = rows[-1][0]
             await asyncio.sleep(0)
         self._loops = [asyncio.create_task(self._dispatch()), asyncio.create_task(self._look_after_leases())]
@@ -184,14 +207,15 @@ class Verifier:
         if self.waiting >= self._config.max_pending:
             self._tell(LimitReached("verifier.max_pending"))
             raise OverloadedError(self._config.overload_retry_after, "too many subscription checks are waiting")
-        if self._queue.pending_on(host_of(callback)) >= self._config.max_pending_per_host:
-            self._tell(LimitReached("verifier.max_pending_per_host"))
+        if self._queue.pending_on(name_in(callback)) >= self._config.max_pending_per_prefix:
+            self._tell(LimitReached("verifier.max_pending_per_prefix"))
             raise OverloadedError(
-                self._config.overload_retry_after, "too many subscription checks are waiting for this callback's host"
+                self._config.overload_retry_after,
+                "too many subscription checks are waiting for the network of this callback",
             )
 
     def _check_soon(self, row: int, callback: str) -> None:
-        self._queue.queue(row, host_of(callback))
+        self._queue.queue(row, name_in(callback))
         self._wake.set()
 
     # -- loops
@@ -200,8 +224,8 @@ class Verifier:
         while True:
             self._wake.clear()
             self._queue.ripen(self._clock())
-            while (found := self._queue.next()) is not None:
-                task = asyncio.create_task(self._run(*found))
+            while (row := self._queue.next()) is not None:
+                task = asyncio.create_task(self._run(row))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
             at = self._queue.next_time
@@ -221,12 +245,15 @@ class Verifier:
 
     # -- one check
 
-    async def _run(self, row: int, host: str) -> None:
+    async def _run(self, row: int) -> None:
         again: float | None = None
         try:
             pending = self._subscriptions.pending(row)
             if pending is not None:
                 again = await self._settle(pending)
+        except ShareTakenError:
+            # Nothing was asked: it waits in line again, under the network that its name turned out to be in.
+            again = self._clock()
         except StorageError:
             # The row is still there as it was; the disk may be better in a moment.
             self._tell(LimitReached("storage"))
@@ -235,7 +262,7 @@ class Verifier:
             self._tell(PartFailed("verifier", f"{type(error).__name__}: {error}"))
             again = self._clock() + FAULT_PAUSE
         finally:
-            self._queue.finished(row, host, again, self._clock())
+            self._queue.finished(row, again, self._clock())
             self._wake.set()
 
     async def _settle(self, pending: Pending) -> float | None:
@@ -246,20 +273,21 @@ class Verifier:
             if refusal is not None:
                 return self._clock()
         attempts = pending.attempts + 1
+        counted = partial(self._queue.moved, pending.row)
         sent_at = self._clock()
         granted = self._config.leases.grant(intent.lease_asked)
         if intent.mode is Mode.DENIED:
-            answer = await self._ask(denial_url(intent))
+            answer = await self._ask(denial_url(intent), counted)
             verdict = judge_denial(intent, answer, attempts=attempts, now=self._clock(), schedule=self._config.schedule)
         else:
-            verdict = await self._check(intent, granted, attempts, synchronous=False)
+            verdict = await self._check(intent, granted, attempts, counted, synchronous=False)
         if (
             isinstance(verdict, TryAgain)
             and not intent.refresh
-            and self._queue.retries_on(host_of(intent.callback)) >= self._config.max_retries_per_host
+            and self._queue.retries_on(name_in(intent.callback)) >= self._config.max_retries_per_prefix
         ):
-            self._tell(LimitReached("verifier.max_retries_per_host"))
-            verdict = Failed(f"{verdict.reason}; not repeated, because too many checks of this host fail")
+            self._tell(LimitReached("verifier.max_retries_per_prefix"))
+            verdict = Failed(f"{verdict.reason}; not repeated, because too many checks of its network fail")
         if isinstance(verdict, TryAgain):
             kept = await self._subscriptions.postpone(
                 pending.row, intent, attempts, verdict.at, verdict.reason, self._clock()
@@ -270,19 +298,21 @@ class Verifier:
         # Not applied means that a newer request took the row while this one was out: look at it at once.
         return None if applied else self._clock()
 
-    async def _settle_now(self, intent: Intent) -> str | None:
+    async def _settle_now(self, intent: Intent, counted: Counted) -> str | None:
         refusal = await self._refusal(intent)
         if refusal is not None:
             return refusal
         sent_at = self._clock()
         granted = self._config.leases.grant(intent.lease_asked)
-        verdict = await self._check(intent, granted, 1, synchronous=True)
+        verdict = await self._check(intent, granted, 1, counted, synchronous=True)
         await self._apply(None, intent, verdict, sent_at, granted)
         return verdict.reason if isinstance(verdict, Failed) else None
 
-    async def _check(self, intent: Intent, granted: int, attempts: int, *, synchronous: bool) -> Verdict:
+    async def _check(
+        self, intent: Intent, granted: int, attempts: int, counted: Counted, *, synchronous: bool
+    ) -> Verdict:
         challenge = challenge_from(secrets.token_bytes(CHALLENGE_BYTES))
-        answer = await self._ask(check_url(intent, challenge, granted))
+        answer = await self._ask(check_url(intent, challenge, granted), counted)
         return judge(
             intent,
             answer,
@@ -293,10 +323,10 @@ class Verifier:
             schedule=self._config.schedule,
         )
 
-    async def _ask(self, url: str) -> Answer:
+    async def _ask(self, url: str, counted: Counted) -> Answer:
         try:
             response = await self._getter.get(
-                url, timeout=self._config.timeout, max_bytes=self._config.max_answer_bytes
+                url, timeout=self._config.timeout, max_bytes=self._config.max_answer_bytes, counted=counted
             )
         except GetFailedError as error:
             return Answer(None, reason=error.reason)
@@ -334,6 +364,12 @@ class Verifier:
         )
         await self.deny(denial)
         return reason
+
+    def _no_share(self) -> OverloadedError:
+        self._tell(LimitReached("verifier.per_prefix"))
+        return OverloadedError(
+            self._config.overload_retry_after, "too many checks for the network of this callback are running"
+        )
 
     def _tell(self, event: HubEvent) -> None:
         if self._observer is not None:

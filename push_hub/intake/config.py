@@ -1,6 +1,8 @@
 """The intake's bounds, in one object."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from serving.limits import Rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -9,7 +11,10 @@ class IntakeConfig:
     """Topics that may wait for their fetch; above it pings are refused with a time to come back."""
     busy_retry_after: float = 30.0
     max_fetches: int = 32
-    max_fetches_per_host: int = 4
+    max_fetches_per_prefix: int = 4
+    """Of the network that an origin is in, whatever names it has: a /24 of IPv4, a /64 of IPv6."""
+    max_retries_per_prefix: int = 20
+    """Failed fetches of one network that are kept for another try; above it the next ping is waited for."""
     max_body_bytes: int = 8 * 1024 * 1024
     fetch_timeout: float = 20.0
     max_redirects: int = 5
@@ -34,6 +39,8 @@ class IntakeConfig:
     """Feeds above this size are not taken apart, only passed on whole."""
     parse_timeout: float = 10.0
     """A parser that takes longer (on the clock or of processor time) is ended, and its document passed on whole."""
+    parse_share: Rate = field(default_factory=lambda: Rate(0.25, 20.0))
+    """Seconds of parsers that the documents of one network get each second, and save up; beyond, they go on whole."""
     parser_memory: int = 512 * 1024 * 1024
     parser_documents: int = 1_000
     """A parser process is replaced after so many, in case it leaks."""

@@ -45,6 +45,13 @@ class FetchFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class RetriesBounded:
+    """A fetch failed, and so many of its network wait for another try that this one does not: the next ping counts."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
 class DocumentRefused:
     """Unsafe XML: nothing of it was parsed or published."""
 
@@ -88,6 +95,7 @@ IntakeEvent = (
     | DocumentArrived
     | TopicFetched
     | FetchFailed
+    | RetriesBounded
     | DocumentRefused
     | FetchOvertaken
     | SweepFailed

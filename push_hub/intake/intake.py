@@ -24,6 +24,7 @@ from push_hub.intake.threads import Threads
 from push_hub.intake.visit import Visits
 from push_hub.model import Content
 from push_hub.ports import OverloadedError
+from serving.fairness import KnownPrefixes
 from storage import Database, DatabaseBusyError
 
 
@@ -39,15 +40,20 @@ class Intake:
         clock: Callable[[], float],
         observer: Observer | None = None,
         reader: FeedReader | None = None,
+        prefixes: KnownPrefixes | None = None,
     ) -> None:
+        """`prefixes`: where the names of origins are, as `fetch` learns it."""
+        prefixes = KnownPrefixes() if prefixes is None else prefixes
         self._config = config
         self._clock = clock
         self._observer = observer
         self._store = IntakeStore(database, config.max_entries_kept)
-        self._queue = FetchQueue(config.max_fetches, config.max_fetches_per_host)
+        self._queue = FetchQueue(config.max_fetches, config.max_fetches_per_prefix, prefixes)
         self._threads = Threads(config.max_threads)
-        self._reader = reader or ParserPool(config, self._threads, observer)
-        self._visits = Visits(self._store, fetch, sink, self._reader, self._threads, config, clock, observer)
+        self._reader = reader or ParserPool(config, self._threads, observer, prefixes)
+        self._visits = Visits(
+            self._store, fetch, sink, self._reader, self._threads, config, clock, observer, self._queue
+        )
         self._reserved = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()

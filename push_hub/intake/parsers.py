@@ -4,23 +4,26 @@ feedparser is pure Python: in a thread it would take the interpreter away from t
 time, and could not be stopped. In a process of its own it can, and the other processor core is put to use.
 
 Whatever happens to a parser (too slow, killed, out of memory), its document is passed on whole: no ping waits for it.
-One host has at most one parser at a time, so that slow documents of one publisher leave the others theirs.
+One network has at most one parser at a time, whatever names its origins have, and so many seconds of them in a while:
+slow documents of one publisher leave the others theirs.
 """
 
 import asyncio
 import contextlib
 import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from push_hub.intake.config import IntakeConfig
 from push_hub.intake.events import Observer, ParserGaveUp, ParsersDisagreed
 from push_hub.intake.feeds import Feed
 from push_hub.intake.packing import MAX_PACKED, unpacked
 from push_hub.intake.ports import reason_of
-from push_hub.intake.queue import host_of
 from push_hub.intake.threads import Threads
-from push_hub.intake.turns import TopicTurns
 from push_hub.intake.worker import ANSWER, QUESTION, Verdict
 from push_hub.xmlguard import UnsafeXmlError
+from serving.fairness import FairQueue, KnownPrefixes, TimeBudgets, name_in
 
 MAX_CONTENT_TYPE = 500
 
@@ -48,6 +51,8 @@ class _Parser:
     async def start(cls, config: IntakeConfig) -> "_Parser":
         process = await asyncio.create_subprocess_exec(
             sys.executable,
+            # Isolated: neither the working directory nor the environment may say where modules come from.
+            "-I",
             "-c",
             "from push_hub.intake.worker import main; main()",
             str(max(1, int(config.parse_timeout))),
@@ -91,12 +96,21 @@ class _Parser:
 class ParserPool:
     """`FeedReader` by at most `max_parses` processes."""
 
-    def __init__(self, config: IntakeConfig, threads: Threads, observer: Observer | None = None) -> None:
+    def __init__(
+        self,
+        config: IntakeConfig,
+        threads: Threads,
+        observer: Observer | None = None,
+        prefixes: KnownPrefixes | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._config = config
         self._threads = threads
         self._observer = observer
-        self._places = asyncio.Semaphore(config.max_parses)
-        self._hosts = TopicTurns()
+        self._prefixes = KnownPrefixes() if prefixes is None else prefixes
+        self._clock = clock
+        self._lines: FairQueue[asyncio.Future[str]] = FairQueue(config.max_parses, 1)
+        self._budgets = TimeBudgets(config.parse_share)
         self._free: list[_Parser] = []
         self._all: set[_Parser] = set()
 
@@ -109,7 +123,7 @@ class ParserPool:
         try:
             if len(body) > self._config.parse_max_bytes:
                 raise ParserError(f"larger than {self._config.parse_max_bytes} bytes")
-            async with self._hosts.turn(host_of(topic)), self._places:
+            async with self._place(topic):
                 verdict, answer = await self._judged(content_type, body)
             if verdict is Verdict.FEED:
                 return await self._threads.run_on(answer, unpacked, answer)
@@ -124,6 +138,40 @@ class ParserPool:
             elif verdict is Verdict.DISAGREEMENT:
                 self._observer(ParsersDisagreed(topic, words))
         return None
+
+    @asynccontextmanager
+    async def _place(self, topic: str) -> AsyncIterator[None]:
+        """A place for one document, charged to the network that its topic is in. Raises `ParserError`."""
+        turn: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._lines.put(self._prefixes.of_url(topic), name_in(topic), turn)
+        self._give_places()
+        try:
+            prefix = await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._leave(turn.result())
+            raise
+        began = self._clock()
+        try:
+            if self._budgets.left(prefix, began) <= 0:
+                raise ParserError(f"the parsers' time for {prefix} is used up for now")
+            yield
+        finally:
+            now = self._clock()
+            self._budgets.spend(prefix, now - began, now)
+            self._leave(prefix)
+
+    def _leave(self, prefix: str) -> None:
+        self._lines.release(prefix)
+        self._give_places()
+
+    def _give_places(self) -> None:
+        while (found := self._lines.take()) is not None:
+            prefix, turn = found
+            if turn.done():  # whoever waited has gone
+                self._lines.release(prefix)
+            else:
+                turn.set_result(prefix)
 
     async def close(self) -> None:
         await asyncio.gather(*(self._end(parser) for parser in list(self._all)))

@@ -1,6 +1,6 @@
 """Where the intake meets the rest of the hub: who fetches for it, and who takes what it found."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from push_hub.intake.feeds import Feed
@@ -37,7 +37,11 @@ class FetchError(Exception):
 
 
 class Fetch(Protocol):
-    """One HTTP exchange. Follows no redirect and decodes nothing; raises an exception with a `reason`."""
+    """One HTTP exchange. Follows no redirect and decodes nothing; raises an exception with a `reason`.
+
+    `counted` is asked before a connection is made, with the prefix of the address it would go to; False refuses it
+    with `ShareTakenError`.
+    """
 
     async def request(
         self,
@@ -48,6 +52,7 @@ class Fetch(Protocol):
         body: bytes | None,
         timeout: float,  # noqa: ASYNC109 - covers the whole exchange, and the port says so
         max_bytes: int,
+        counted: Callable[[str], bool] | None = None,
     ) -> Response: ...
 
 

@@ -1,6 +1,6 @@
 """Fetch a topic's document: one hop at a time, so that the address guard sees each, with validators and bounds."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urljoin, urlsplit
 
@@ -8,6 +8,7 @@ from push_hub.intake.config import IntakeConfig
 from push_hub.intake.decode import ACCEPT_ENCODING, decode_body
 from push_hub.intake.ports import Fetch, FetchError, HeaderLookup, reason_of
 from push_hub.intake.threads import Threads
+from serving.outbound.errors import ShareTakenError
 
 PERMANENT = frozenset({301, 308})
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -58,8 +59,9 @@ async def fetch_document(
     subscribers: int,
     config: IntakeConfig,
     threads: Threads | None = None,
+    counted: Callable[[str], bool] | None = None,
 ) -> Fetched:
-    """GET, following redirects; unpacks in `threads` if there are any. Raises `FetchFailedError`."""
+    """GET, following redirects; unpacks in `threads` if there are any. Raises `FetchFailedError`, `ShareTakenError`."""
     url = start
     visited = {url}
     moved_to: str | None = None
@@ -73,7 +75,10 @@ async def fetch_document(
                 body=None,
                 timeout=config.fetch_timeout,
                 max_bytes=config.max_body_bytes,
+                counted=counted,
             )
+        except ShareTakenError:
+            raise
         except Exception as error:
             raise FetchFailedError(reason_of(error)) from error
         if response.status in REDIRECTS:

@@ -14,6 +14,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from push_hub.discovery import discover
 from push_hub.intake.config import IntakeConfig
@@ -24,10 +25,12 @@ from push_hub.intake.events import (
     FetchOvertaken,
     IntakeEvent,
     Observer,
+    RetriesBounded,
     TopicFetched,
 )
 from push_hub.intake.look import Look, Looker
 from push_hub.intake.ports import FeedReader, Fetch, Sink, reason_of
+from push_hub.intake.queue import FetchQueue
 from push_hub.intake.schedule import PollPlan, Seen, max_age, plan_poll, retry_after, retry_delay
 from push_hub.intake.source import Fetched, FetchFailedError, fetch_document
 from push_hub.intake.store import IntakeStore, Source, Update
@@ -37,10 +40,13 @@ from push_hub.model import Content
 from push_hub.ports import OverloadedError
 from push_hub.protocol.requests import RequestError
 from push_hub.xmlguard import UnsafeXmlError
+from serving.outbound.errors import ShareTakenError
 from storage import StorageError
 
 DEFAULT_TYPE = "application/octet-stream"
 UNPROCESSABLE = 422
+SHARE_PAUSE = 0.5
+"""Seconds until a network that had its share is tried again, at first."""
 QUICK_REPEATS = 3
 """Fetches that were overtaken are repeated at once this often, then with growing pauses."""
 
@@ -56,6 +62,7 @@ class Visits:
         config: IntakeConfig,
         clock: Callable[[], float],
         observer: Observer | None,
+        lanes: FetchQueue,
     ) -> None:
         self._store = store
         self._fetch = fetch
@@ -65,8 +72,11 @@ class Visits:
         self._config = config
         self._clock = clock
         self._observer = observer
+        self._lanes = lanes
         self._turns = TopicTurns()
         self._offers = 0
+        self._put_off: dict[str, int] = {}
+        """Tries that ended before a connection was made, because its network had its share."""
         self._attempts: dict[str, int] = {}
         """Tries of topics whose server gives trouble. After `max_attempts` the intake waits for the next ping."""
         self._stalls: dict[str, int] = {}
@@ -85,6 +95,8 @@ class Visits:
         """Fetch, publish, remember. Returns when to try again, or None when this was the end of it."""
         try:
             retry_at = await self._visit(topic)
+        except ShareTakenError as error:
+            return self._wait_for_share(topic, error)
         except Exception as error:  # a full disk, a busy sink: the ping's row is still there
             stalls = self._stalls[topic] = self._stalls.get(topic, 0) + 1
             wait = retry_delay(stalls, self._config.retry_base, self._config.retry_cap, self._jitter)
@@ -94,7 +106,15 @@ class Visits:
             self._observe(FetchFailed(topic, reason_of(error), retry_at))
             return retry_at
         self._stalls.pop(topic, None)
+        self._put_off.pop(topic, None)
         return retry_at
+
+    def _wait_for_share(self, topic: str, error: ShareTakenError) -> float:
+        """Not a try: nothing was asked. At its own network it waits in line; one that it was sent to has no line."""
+        times = self._put_off[topic] = self._put_off.get(topic, 0) + 1
+        if times == 1 and self._lanes.is_known_at(topic, error.prefix):
+            return self._clock()
+        return self._clock() + retry_delay(times, SHARE_PAUSE, self._config.retry_cap, self._jitter)
 
     async def offer(self, topic: str, content: Content, self_url: str) -> None:
         """Content an allowed publisher brought along: treated as if it had been fetched. Returns when on disk.
@@ -189,7 +209,7 @@ class Visits:
                     if self._turns.overtaken(topic):
                         return self._again(topic, answered)
                     await self._take(topic, source, fetched, answered)
-            except (StorageError, OverloadedError):
+            except (StorageError, OverloadedError, ShareTakenError):
                 raise
             except (FetchFailedError, UnsafeXmlError) as error:
                 return await self._failed(topic, error, answered)
@@ -205,7 +225,10 @@ class Visits:
         if source.moved_to and self._clock() - source.moved_at < self._config.permanent_redirect_trust:
             start = source.moved_to
         subscribers = self._store.subscribers(topic)
-        return await fetch_document(self._fetch, start, source.validators, subscribers, self._config, self._threads)
+        counted = partial(self._lanes.moved, topic)
+        return await fetch_document(
+            self._fetch, start, source.validators, subscribers, self._config, self._threads, counted
+        )
 
     def _again(self, topic: str, answered: float | None) -> float | None:
         """The answer was overtaken by content brought along. A ping still wants its own look; a poll does not."""
@@ -306,6 +329,9 @@ class Visits:
     def _next_try(self, topic: str) -> float | None:
         attempts = self._attempts[topic] = self._attempts.get(topic, 0) + 1
         if attempts >= self._config.max_attempts:
+            return None
+        if self._lanes.retries_near(topic) >= self._config.max_retries_per_prefix:
+            self._observe(RetriesBounded(topic))
             return None
         return self._clock() + retry_delay(attempts, self._config.retry_base, self._config.retry_cap, self._jitter)
 

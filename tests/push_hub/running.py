@@ -29,7 +29,14 @@ class PlainGetter:
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
 
-    async def get(self, url: str, *, timeout: float, max_bytes: int) -> Response:  # noqa: ASYNC109 - a bound of the port
+    async def get(
+        self,
+        url: str,
+        *,
+        timeout: float,  # noqa: ASYNC109 - a bound of the port
+        max_bytes: int,
+        counted: Callable[[str], bool] | None = None,
+    ) -> Response:
         try:
             async with self._session.get(
                 url, allow_redirects=False, timeout=aiohttp.ClientTimeout(total=timeout)

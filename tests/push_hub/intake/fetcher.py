@@ -5,7 +5,7 @@ A bare aiohttp session without any guard; an origin in memory whose answers a te
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import aiohttp
@@ -47,6 +47,7 @@ class AiohttpFetch:
         body: bytes | None,
         timeout: float,  # noqa: ASYNC109
         max_bytes: int,
+        counted: Callable[[str], bool] | None = None,
     ) -> TestResponse:
         try:
             async with self._session.request(
@@ -88,6 +89,7 @@ class HeldFetch:
         body: bytes | None,
         timeout: float,  # noqa: ASYNC109
         max_bytes: int,
+        counted: Callable[[str], bool] | None = None,
     ) -> TestResponse:
         self.requests += 1
         fields = [("Content-Type", self.types.get(url, self.content_type))]
@@ -144,6 +146,7 @@ class ScriptedFetch:
         body: bytes | None,
         timeout: float,  # noqa: ASYNC109
         max_bytes: int,
+        counted: Callable[[str], bool] | None = None,
     ) -> TestResponse:
         self.asked.append(Asked(url, dict(headers)))
         answer = self._answers[url]

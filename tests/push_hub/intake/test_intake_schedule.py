@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from push_hub.intake.feeds import PollHints
-from push_hub.intake.queue import FetchQueue, host_of
+from push_hub.intake.queue import FetchQueue
 from push_hub.intake.schedule import MAX_HINT, Seen, max_age, plan_poll, retry_after, retry_delay
+from serving.fairness import KnownPrefixes, name_in
 
 NOW = 1_700_000_000.0
 waits = st.none() | st.floats(0, 1e9)
@@ -62,7 +63,7 @@ topics = st.sampled_from([f"http://{host}/{n}" for host in "abc" for n in range(
 
 @given(st.lists(st.tuples(st.sampled_from(["ask", "later", "next", "finish"]), topics), max_size=60))
 def test_no_ask_is_lost_and_no_bound_is_passed(steps: list[tuple[str, str]]) -> None:
-    queue = FetchQueue(3, 2)
+    queue = FetchQueue(3, 2, KnownPrefixes())
     running: list[str] = []
     owed: set[str] = set()
     for now, (step, topic) in enumerate(steps):
@@ -79,7 +80,7 @@ def test_no_ask_is_lost_and_no_bound_is_passed(steps: list[tuple[str, str]]) -> 
         elif step == "finish" and running:
             queue.finished(running.pop(0))
         assert len(running) <= 3
-        assert all(sum(host_of(r) == f"{h}" for r in running) <= 2 for h in "abc")
+        assert all(sum(name_in(r) == f"{h}" for r in running) <= 2 for h in "abc")
     for _ in range(200):
         while (taken := queue.next(1e9)) is not None:
             running.append(taken)
@@ -91,8 +92,53 @@ def test_no_ask_is_lost_and_no_bound_is_passed(steps: list[tuple[str, str]]) -> 
 
 
 def test_hosts_take_turns() -> None:
-    queue = FetchQueue(100, 100)
+    queue = FetchQueue(100, 100, KnownPrefixes())
     for n in range(5):
         queue.ask(f"http://busy/{n}")
     queue.ask("http://quiet/1")
     assert [queue.next(0), queue.next(0)] == ["http://busy/0", "http://quiet/1"]
+
+
+def test_a_hundred_names_on_one_address_are_one_place() -> None:
+    """However the names were to begin with: what would connect above the share waits under the network."""
+    prefixes = KnownPrefixes()
+    queue = FetchQueue(32, 4, prefixes)
+    topics = [f"http://name{n}.domain{n}.example/feed" for n in range(100)]
+    for topic in topics:
+        queue.ask(topic)
+    queue.ask("http://innocent.example/feed")
+    fetched: list[str] = []
+    innocent = 0
+    for _ in range(1000):
+        connected: list[str] = []
+        while (topic := queue.next(0)) is not None:
+            where = "198.51.100.7" if "innocent" in topic else "203.0.113.7"
+            if queue.moved(topic, prefixes.learn(name_in(topic), where, 80)):
+                connected.append(topic)
+            else:
+                queue.finished(topic)
+                queue.ask_later(topic, 0)
+        assert sum("name" in topic for topic in connected) <= 4
+        innocent = innocent or len(fetched) * any("innocent" in topic for topic in connected)
+        for topic in connected:
+            queue.finished(topic)
+        fetched += connected
+        if len(queue) == 0:
+            break
+    assert sorted(fetched) == sorted([*topics, "http://innocent.example/feed"])
+    assert innocent <= 2 * 4  # it was not the last of a hundred
+
+
+def test_retries_are_counted_by_network() -> None:
+    prefixes = KnownPrefixes()
+    queue = FetchQueue(32, 4, prefixes)
+    for name in ("a.example", "b.example", "c.example"):
+        prefixes.learn(name, "203.0.113.7", 80)
+        queue.ask_later(f"http://{name}/", 5)
+    assert queue.retries_near("http://a.example/other") == 3
+    assert queue.retries_near("http://d.example/") == 0
+    queue.ask("http://a.example/")
+    assert queue.retries_near("http://b.example/") == 2
+    while queue.next(10) is not None:
+        pass
+    assert queue.retries_near("http://b.example/") == 0

@@ -105,20 +105,20 @@ async def test_503_when_the_store_is_full(
 
 
 async def test_503_when_too_many_checks_wait(tmp_path: Path, http: aiohttp.ClientSession) -> None:
-    config = VerifierConfig(max_pending=3, max_pending_per_host=2, concurrency=0)
+    config = VerifierConfig(max_pending=3, max_pending_per_prefix=2, concurrency=0)
     async with run_hub(tmp_path, verifier_config=config) as hub:
         asks = [form(f"http://{host}.example/{n}") for n, host in enumerate("aaabb")]
         assert await statuses(http, hub, asks) == [(202, None)] * 2 + [(503, "5"), (202, None), (503, "5")]
         assert {one.name for one in hub.events if isinstance(one, LimitReached)} == {
             "verifier.max_pending",
-            "verifier.max_pending_per_host",
+            "verifier.max_pending_per_prefix",
         }
 
 
 async def test_verification_asks_each_callback_once_at_a_time_and_few_of_a_host(
     tmp_path: Path, http: aiohttp.ClientSession, subscriber: Subscriber
 ) -> None:
-    config = VerifierConfig(per_host=2)
+    config = VerifierConfig(per_prefix=2)
     async with run_hub(tmp_path, verifier_config=config) as hub:
         most = 0
 
@@ -147,16 +147,16 @@ async def test_a_host_whose_checks_fail_is_not_asked_for_hours(
     tmp_path: Path, http: aiohttp.ClientSession, subscriber: Subscriber
 ) -> None:
     """0.3 retries for six hours; strangers must not be able to buy that many requests with one each."""
-    config = VerifierConfig(per_host=1, max_retries_per_host=3, schedule=RetrySchedule(first=1000.0))
+    config = VerifierConfig(per_prefix=1, max_retries_per_prefix=3, schedule=RetrySchedule(first=1000.0))
     async with run_hub(tmp_path, verifier_config=config) as hub:
         subscriber.reply = lambda _check: web.Response(status=500)
         old = ("hub.verify", "async")
         await statuses(http, hub, [form(subscriber.url(f"/{n}"), old) for n in range(10)])
         await until(lambda: subscriber.checks.qsize() == 10 and not hub.verifier.running)
         assert hub.verifier.waiting == 3
-        assert hub.events.count(LimitReached("verifier.max_retries_per_host")) == 7
+        assert hub.events.count(LimitReached("verifier.max_retries_per_prefix")) == 7
         reasons = [hub.subscriptions.history(TOPIC, subscriber.url(f"/{n}"))[0].what for n in range(10)]
-        assert sum("too many checks of this host fail" in reason for reason in reasons) == 7
+        assert sum("too many checks of its network fail" in reason for reason in reasons) == 7
 
 
 async def test_a_check_brings_the_victim_no_more_bytes_than_the_attacker_sent(
@@ -175,7 +175,7 @@ async def test_a_check_brings_the_victim_no_more_bytes_than_the_attacker_sent(
 async def test_checks_of_a_synchronous_request_count_too(
     tmp_path: Path, http: aiohttp.ClientSession, subscriber: Subscriber
 ) -> None:
-    async with run_hub(tmp_path, verifier_config=VerifierConfig(per_host=0)) as hub:
+    async with run_hub(tmp_path, verifier_config=VerifierConfig(per_prefix=0)) as hub:
         found = await statuses(http, hub, [form(subscriber.url(), ("hub.verify", "sync"))])
         assert found == [(503, "5")]
         assert subscriber.checks.empty()
