@@ -29,7 +29,8 @@ class DeskConfig:
     linger: float = 10.0
     """Seconds for which an item whose last publisher has gone is still delivered to those who lack some of it."""
     linger_unmatched: float = 2.0
-    """The same while it is not known yet whether anybody wants the item."""
+    """The same while it is not known yet whether anybody wants the item; and after the latest version, whether anybody
+    else does."""
 
 
 @dataclass(slots=True, eq=False)

@@ -24,6 +24,8 @@ from psirp_stack.transport.versions import Version
 WhenDone = Callable[[Future[None], Callable[[], None]], None]
 """Calls back, in the node's own turn, when a promise of the store is kept."""
 
+NEVER = float("-inf")
+
 
 class PublishingDesk:
     """The publishers of a node. `hand_out` and `has_room` are those of its subscribers."""
@@ -52,6 +54,8 @@ class PublishingDesk:
         self._held: dict[ItemId, deque[tuple[Application, attachment.Publish]]] = {}
         self._lingering: dict[ItemId, float] = {}
         """When their last publisher went, by item: what it published is still being delivered."""
+        self._published_at: dict[ItemId, float] = {}
+        """When the latest version was published, by item."""
 
     def __len__(self) -> int:
         return len(self._publishers)
@@ -114,6 +118,7 @@ class PublishingDesk:
             application.publishes.discard(item)
         self._lingering.pop(item, None)
         self.demand.forget(item)
+        self._published_at.pop(item, None)
         self._sender.forget(item)
 
     def _become_publisher(
@@ -169,6 +174,7 @@ class PublishingDesk:
                 return
             self._sender.stored(item, now)
         version = published.version
+        self._published_at[item] = now
         if published.is_new and self.published is not None:
             self.published(item, version)
         application.tell(Done(request.number, Code.SUCCESS, "", version.version_id))
@@ -190,13 +196,17 @@ class PublishingDesk:
             self._end_linger(item, now)
 
     def _linger_until(self, item: ItemId) -> float:
-        unmatched = self._sender.is_settled(item) is None
-        return self._lingering[item] + (self._config.linger_unmatched if unmatched else self._config.linger)
+        settled = self._sender.is_settled(item)
+        if settled:
+            # Whoever subscribed before the latest version was published is among those who have it by then.
+            return self._published_at.get(item, NEVER) + self._config.linger_unmatched
+        return self._lingering[item] + (self._config.linger_unmatched if settled is None else self._config.linger)
 
     def _end_linger(self, item: ItemId, now: float) -> None:
         """Withdraw an item that nobody here publishes any more, once those who want it have what was published."""
-        if item in self._lingering and (self._sender.is_settled(item) or self._linger_until(item) <= now):
+        if item in self._lingering and self._linger_until(item) <= now:
             del self._lingering[item]
+            self._published_at.pop(item, None)
             self._wishes.leave(Role.PUBLISHES, bytes(item.sid), bytes(item.rid), now)
             self._sender.forget(item)
 

@@ -27,7 +27,7 @@ class ItemFrames:
         self._prefix = b""
         self._prefix_of: tuple[bytes, bytes] = (b"", b"")
 
-    def announcement(self, out: Outgoing, fid: bytes, table: int) -> bytes:
+    def announcement(self, out: Outgoing, fid: bytes, table: int, now: float) -> bytes:
         self.context.counters.announcements += 1
         version = out.version
         payload = encode(
@@ -41,6 +41,7 @@ class ItemFrames:
                 version.sha256,
                 self.positions.oldest,
                 out.segment_size,
+                self._settled_ms(max(self.joining - 1, 1), now) if self.joining else 0,
             )
         )
         return control_frame(
@@ -66,7 +67,12 @@ class ItemFrames:
             return segment_frame(self._prefix, number, payload)
         return build(self.packet_signer(signed_segment(self._prefix, number, payload), self.context.wall_ms(now)))
 
-    def retained(self, subscriber: str, start: int | None, known: bool, fid: bytes, table: int) -> bytes:
+    def _settled_ms(self, start: int, now: float) -> int:
+        return int(self.positions.age_of(start - 1, now) * 1000)
+
+    def retained(
+        self, subscriber: str, start: int | None, known: bool, follows: bool, fid: bytes, table: int, now: float
+    ) -> bytes:
         positions = self.positions
         payload = encode(
             Retained(
@@ -77,6 +83,7 @@ class ItemFrames:
                 positions.newest,
                 start,
                 known,
+                None if follows or start is None else self._settled_ms(start, now),
             )
         )
         way = first_way(self.context.internal, table)

@@ -5,6 +5,7 @@ from operator import attrgetter
 from identifiers.identifier import ItemId
 from psirp_stack.control.messages import OPEN_SCOPE, ScopePolicy
 from psirp_stack.transport.assembly import Assembly
+from psirp_stack.transport.beginning import LOOK_BACK, Beginning
 from psirp_stack.transport.config import MAX_CONTENT_BYTES, VERSION_COST
 from psirp_stack.transport.early_segments import EarlySegments
 from psirp_stack.transport.events import Dropped, VersionArrived, VersionSkipped
@@ -28,7 +29,7 @@ class ItemReceiver:
     """State of one subscribed item."""
 
     def __init__(
-        self, context: ReceiverContext, item: ItemId, life: int, since: Since | None, future_only: bool
+        self, context: ReceiverContext, item: ItemId, life: int, since: Since | None, future_only: bool, now: float
     ) -> None:
         self.context = context
         self.item = item
@@ -36,14 +37,12 @@ class ItemReceiver:
         self.policy: ScopePolicy = OPEN_SCOPE
         self.served_by: str | None = None
         self.sources: dict[str, Source] = {}
-        self._since = since
-        self._future_only = future_only
+        self._beginning = Beginning(since, future_only, now)
         self._room = ReaderRoom(context)
-        self._requests = Requests(self, life, since, future_only, self._room)
+        self._requests = Requests(self, life, self._beginning, self._room)
         self._early = EarlySegments(context)
         self._assembly = Assembly(context, self._room, self._early)
         self._recent = RecentVersions(context.config.recent_versions)
-        self._began = False
 
     # Flow control.
 
@@ -133,8 +132,9 @@ class ItemReceiver:
         if source is None:
             return
         if source.expected is None:
-            if joining and (self._since is None or self._began):
-                self._begin(source, joining if self._future_only else max(joining - 1, 1), now)
+            start = self._beginning.announced_start(joining, announced.settled_ms, now)
+            if start is not None:
+                self._begin(source, start, now)
             else:
                 source.start_unknown(now)
         self._let_go_before(source, announced.oldest, now)
@@ -171,15 +171,26 @@ class ItemReceiver:
             return
         if source.expected is None:
             if message.start is not None and source.join_tries:
-                if not message.known:
-                    reason = "the version to go on from is not retained; beginning with the oldest that is"
-                    self._skip(source, 0, message.start - 1, reason)
-                self._begin(source, message.start, now)
+                self._told_start(source, message, message.start, now)
             else:
                 source.start_unknown(now)
         source.newest = max(source.newest, message.newest)
         source.fill(now)
         self._let_go_before(source, message.oldest, now)
+
+    def _told_start(self, source: Source, message: Retained, start: int, now: float) -> None:
+        if not message.known:
+            reason = "the version to go on from is not retained; beginning with the oldest that is"
+            self._skip(source, 0, start - 1, reason)
+        elif start > 1 and not self._beginning.accepts(source, message.settled_ms, now):
+            if start > message.oldest:
+                source.join_due = now
+                return
+            self._skip(source, start - 1, start - 1, "published after the subscription, and not retained any more")
+        if message.settled_ms is None:
+            # It goes on exactly where another one stopped: what was there before and comes again was said again.
+            self._recent.forget()
+        self._begin(source, start, now)
 
     def _begin(self, source: Source, start: int, now: float) -> None:
         """The publisher said where we begin: what is before that is not for us, what is there already is handed up."""
@@ -201,7 +212,7 @@ class ItemReceiver:
             if source.epoch and source.expected is not None and source.expected <= source.newest:
                 self._skip(source, source.expected, source.newest, "the publisher began a new life without them")
             self._let_go(source)
-            fresh = Source(publisher, source.config, now)
+            fresh = Source(publisher, source.config, now, LOOK_BACK)
             fresh.epoch, fresh.way, fresh.round_trip = epoch, source.way, source.round_trip
             fresh.join_tries = source.join_tries
             self.context.urgent.pop(source, None)
@@ -219,7 +230,7 @@ class ItemReceiver:
             self.context.urgent.pop(oldest, None)
             del self.sources[oldest.name]
             self.context.counters.sources_forgotten += 1
-        source = self.sources[publisher] = Source(publisher, self.context.config, now)
+        source = self.sources[publisher] = Source(publisher, self.context.config, now, LOOK_BACK)
         return source
 
     def _let_go(self, source: Source) -> None:
@@ -324,7 +335,7 @@ class ItemReceiver:
             if announced is None or slot.refused or self._is_repeated(source, slot):
                 continue
             context.counters.delivered += 1
-            self._began = True
+            self._beginning.handed_up(slot.version_id, now)
             self._room.handed_up(cost)
             signer = slot.authentication.signer if slot.authentication is not None else None
             context.tell(
@@ -407,7 +418,7 @@ class ItemReceiver:
             if source.join_due is not None and source.join_due <= now:
                 source.join_tries += 1
                 source.join_due = now + source.patience
-                self._requests.join(source, goes_on=not self._began)
+                self._requests.join(source, now)
             if source.join_due is not None:
                 times.append(source.join_due)
         else:

@@ -10,6 +10,7 @@ from psirp_stack.transport.events import ReceiverCaughtUp, ReceiverLeftBehind, V
 from psirp_stack.transport.frames import is_usable, segment_size_for
 from psirp_stack.transport.hooks import PacketSigner
 from psirp_stack.transport.item_frames import ItemFrames
+from psirp_stack.transport.joining import start_for
 from psirp_stack.transport.messages import MIN_SEGMENT_BYTES, Ask, Have, Range, Want
 from psirp_stack.transport.peer import Peer, new_peer
 from psirp_stack.transport.positions import Positions
@@ -27,7 +28,7 @@ class ItemSender:
         self.item = item
         self.key = bytes(item)
         self.versions = versions
-        self.positions = Positions(versions, 2 * context.config.push_versions)
+        self.positions = Positions(versions, 2 * context.config.push_versions, context.wall_ms)
         self.frames = ItemFrames(context, self.key, self.positions)
         self.generation = -1
         self.streams: list[Stream] = []
@@ -44,8 +45,8 @@ class ItemSender:
     def set_packet_signer(self, signer: PacketSigner | None) -> None:
         self.frames.packet_signer = signer
 
-    def add(self, version: Version) -> "Future[None] | None":
-        return self.positions.add(version)
+    def add(self, version: Version, now: float) -> "Future[None] | None":
+        return self.positions.add(version, now)
 
     def pending(self) -> tuple[int, int]:
         """Bytes and versions that somebody who is waited for has not confirmed."""
@@ -286,22 +287,10 @@ class ItemSender:
 
     def _on_join(self, peer: Peer, ask: Ask, now: float) -> None:
         """Say where a receiver begins, and let it begin there."""
-        versions = self.versions
-        known = True
         if peer.boot != ask.boot and peer.confirmed:
             peer.joined = self.positions.newest + 1  # it began anew
-        if ask.since_number is not None or ask.since_id is not None:
-            found = None
-            if ask.since_number is not None and ask.since_number[0] == versions.epoch:
-                found = ask.since_number[1]
-            elif ask.since_id is not None:
-                found = versions.number_of(ask.since_id)
-            known = found is not None and versions.oldest - 1 <= found <= self.positions.newest
-            start = found + 1 if found is not None and known else versions.oldest
-        else:
-            start = peer.joined if ask.future_only else max(peer.joined - 1, 1)
-            start = max(start, versions.oldest)
-        self._repairs.tell_retained(peer, start, known)
+        start, known, follows = start_for(ask, peer.joined, self.positions, now)
+        self._repairs.tell_retained(peer, start, known, follows=follows)
         self._moved(peer, start - 1, 0, ask.room, ask.boot, now)
         room = min(ask.room, self.context.config.push_bytes)
         last = min(peer.stream.begun, start + self.context.config.push_versions - 1)

@@ -63,6 +63,9 @@ class Announcement(_Message, frozen=True, tag=1):
     oldest: Count
     """The oldest version that can still be had."""
     segment_size: Annotated[int, Meta(ge=0, le=MAX_CONTENT_BYTES)]
+    settled_ms: Count = 0
+    """How long ago the version before the one that joiners begin with was published: who subscribed before that has to
+    ask for an earlier one."""
 
 
 class Want(_Message, frozen=True, tag=2):
@@ -115,6 +118,8 @@ class Ask(_Message, frozen=True, tag=4):
     since_number: tuple[Count, Count] | None = None
     """Epoch and number of the last version the subscriber has."""
     copies: Copies = 1
+    waited_ms: Count = 0
+    """To join: all that was published in the last so many milliseconds is wanted."""
 
 
 class Retained(_Message, frozen=True, tag=5):
@@ -130,6 +135,8 @@ class Retained(_Message, frozen=True, tag=5):
     """For one who joins: the first version that it is going to get."""
     known: bool = True
     """Whether the version that the subscriber named was found."""
+    settled_ms: Count | None = None
+    """How long ago the version before `start` was published; None when `start` follows the version that was named."""
 
 
 TransportMessage = Announcement | Want | Have | Ask | Retained

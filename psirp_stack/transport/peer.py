@@ -52,8 +52,9 @@ class Peer:
     repaired: int = 0
     """The highest version of which something was sent again: says nothing about round trips."""
     jobs: "OrderedDict[int, Job]" = field(default_factory=OrderedDict)
-    retained: "tuple[int | None, bool] | None" = None
-    """Tell it what is retained, where to begin, and whether the version that it named was found."""
+    retained: "tuple[int | None, bool, bool] | None" = None
+    """Tell it what is retained: where to begin, whether the version that it named was found, and whether it begins
+    right after that."""
     queued: bool = False
 
 

@@ -2,6 +2,7 @@
 
 from concurrent.futures import Future
 
+from psirp_stack.transport.hooks import WallClock
 from psirp_stack.transport.messages import INLINE_ATTRIBUTES_BYTES, segment_count
 from psirp_stack.transport.versions import Version, Versions
 
@@ -27,7 +28,7 @@ class Outgoing:
 class Positions:
     """Positions are bytes from the beginning of the first version that this life of the node knows of."""
 
-    def __init__(self, versions: Versions, most_cut: int) -> None:
+    def __init__(self, versions: Versions, most_cut: int, wall_ms: WallClock) -> None:
         """`most_cut`: how many versions are kept ready for the wire."""
         self.versions = versions
         self.newest = 0
@@ -36,6 +37,9 @@ class Positions:
         """The newest version, stored for good or not."""
         self.segment_size = DEFAULT_SEGMENT_BYTES
         self._most_cut = most_cut
+        self._wall_ms = wall_ms
+        self._published: dict[int, float] = {}
+        """When the versions of this life were published: a clock that is set does not change their age."""
         self._starts: dict[int, int] = {}
         self._end = 0
         for number, cost in versions.costs():
@@ -60,8 +64,9 @@ class Positions:
         start = self._starts.get(number)
         return self._starts.get(self.versions.oldest, self._end) if start is None else start
 
-    def add(self, version: Version) -> "Future[None] | None":
+    def add(self, version: Version, now: float) -> "Future[None] | None":
         stored = self.versions.add(version)
+        self._published[version.number] = now
         if stored is not None:
             self._stored[version.number] = stored
         self.last = version.number
@@ -82,6 +87,7 @@ class Positions:
             self._end = self._starts.pop(self.last)
             self._outgoing.pop(self.last, None)
             self._stored.pop(self.last, None)
+            self._published.pop(self.last, None)
             self.last -= 1
         if self._stored:
             for number in [number for number in self._stored if number <= self.newest]:
@@ -94,6 +100,23 @@ class Positions:
         for number in range(before, self.versions.oldest):
             self._starts.pop(number, None)
             self._outgoing.pop(number, None)
+            self._published.pop(number, None)
+
+    def age_of(self, number: int, now: float) -> float:
+        """Seconds since a version was published. One that is not retained any more is as old as the oldest that is."""
+        number = max(number, self.oldest)
+        published = self._published.get(number)
+        if published is not None:
+            return now - published
+        published_ms = self.versions.published_ms(number)
+        return 0.0 if published_ms is None else max(0.0, (self._wall_ms(now) - published_ms) / 1000)
+
+    def first_within(self, seconds: float, now: float) -> int:
+        """The oldest retained version that was published in the last so many seconds; one above the newest if none."""
+        number = self.newest + 1
+        while number > self.oldest and self.age_of(number - 1, now) <= seconds:
+            number -= 1
+        return number
 
     def outgoing(self, number: int) -> Outgoing | None:
         """A version as it is sent; None when it is not retained."""

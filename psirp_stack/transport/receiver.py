@@ -99,7 +99,7 @@ class Receiver:
         """
         self.unsubscribe(item)
         self._next_life += 1
-        self._items[bytes(item)] = ItemReceiver(self._context, item, self._next_life, since, future_only)
+        self._items[bytes(item)] = ItemReceiver(self._context, item, self._next_life, since, future_only, now)
 
     def unsubscribe(self, item: ItemId) -> None:
         state = self._items.pop(bytes(item), None)

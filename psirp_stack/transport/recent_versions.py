@@ -23,3 +23,7 @@ class RecentVersions:
         if len(self._origins) > self._most:
             self._origins.popitem(last=False)
         return before is not None and before != origin
+
+    def forget(self) -> None:
+        """From here on nothing is taken for something that was sent before."""
+        self._origins.clear()

@@ -27,11 +27,12 @@ class Repairs:
         peer.jobs[number] = Job(number, copies if metadata else 0, iter(segments))
         self._mark_busy(peer)
 
-    def tell_retained(self, peer: Peer, start: int | None, known: bool) -> None:
+    def tell_retained(self, peer: Peer, start: int | None, known: bool, *, follows: bool = False) -> None:
+        """`follows`: the start is right after the version that the receiver named."""
         if not known or start is None:
             self._context.counters.gone += 1
         if peer.retained is None or start is not None:
-            peer.retained = (start, known)
+            peer.retained = (start, known, follows)
         self._mark_busy(peer)
 
     def keep_only(self, peers: Iterable[Peer]) -> None:
@@ -58,10 +59,11 @@ class Repairs:
     def _frame_for(self, peer: Peer, now: float) -> bytes | None:
         counters, frames = self._context.counters, self._frames
         if peer.retained is not None:
-            start, known = peer.retained
+            start, known, follows = peer.retained
             peer.retained = None
             fid = self._way_to(peer, 0)
-            return frames.retained(peer.name, start, known, fid, (fid[-1] + peer.unanswered) % TABLES)
+            table = (fid[-1] + peer.unanswered) % TABLES
+            return frames.retained(peer.name, start, known, follows, fid, table, now)
         while peer.jobs:
             number, job = next(iter(peer.jobs.items()))
             out = frames.positions.outgoing(number)
@@ -72,7 +74,7 @@ class Repairs:
                 job.metadata -= 1
                 counters.repaired_announcements += 1
                 fid = self._way_to(peer, 0)
-                return frames.announcement(out, fid, (fid[-1] + peer.unanswered) % TABLES)
+                return frames.announcement(out, fid, (fid[-1] + peer.unanswered) % TABLES, now)
             segment = next(job.segments, None)
             if segment is None or segment >= out.segments:
                 del peer.jobs[number]

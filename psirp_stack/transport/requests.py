@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from psirp_stack.transport.beginning import Beginning
 from psirp_stack.transport.messages import MAX_COPIES, Ask, Have, Want
 from psirp_stack.transport.reader_room import ReaderRoom
 from psirp_stack.transport.receiver_context import ReceiverContext, Since
@@ -20,14 +21,11 @@ TRIES_PER_COPY = 3
 class Requests:
     """Asks for what is overdue, and says where the receiver stands."""
 
-    def __init__(
-        self, item: "ItemReceiver", life: int, since: Since | None, future_only: bool, room: ReaderRoom
-    ) -> None:
+    def __init__(self, item: "ItemReceiver", life: int, beginning: Beginning, room: ReaderRoom) -> None:
         self._item = item
         self._context: ReceiverContext = item.context
         self._life = life
-        self._since = since
-        self._future_only = future_only
+        self._beginning = beginning
         self._room = room
 
     def acknowledgement(self, source: Source, now: float) -> Have | None:
@@ -42,9 +40,10 @@ class Requests:
         name = self._context.name
         return Have(name, self._life, source.name, source.epoch, number, progress, self._room.offer(), held)
 
-    def join(self, source: Source, goes_on: bool) -> None:
-        """Ask where to begin; `goes_on` after the version that the subscriber named."""
-        self._ask(source, [], source.join_tries, join=True, goes_on=goes_on)
+    def join(self, source: Source, now: float) -> None:
+        """Ask where to begin."""
+        beginning = self._beginning
+        self._ask(source, [], source.join_tries, True, beginning.since, beginning.waited_ms(source, now))
 
     def overdue(
         self, source: Source, now: float, open_slot: Callable[[Source, Slot, float], bool], guesses: bool
@@ -117,10 +116,17 @@ class Requests:
         )
         self._say(source, want)
 
-    def _ask(self, source: Source, numbers: list[int], tries: int, join: bool = False, goes_on: bool = False) -> None:
+    def _ask(
+        self,
+        source: Source,
+        numbers: list[int],
+        tries: int,
+        join: bool = False,
+        since: Since | None = None,
+        waited_ms: int = 0,
+    ) -> None:
         self._context.counters.asked += 1
         source.unanswered += 1
-        since = self._since if goes_on else None
         ask = Ask(
             self._context.name,
             self._life,
@@ -130,10 +136,11 @@ class Requests:
             self._room.offer(),
             *source.reached,
             join,
-            self._future_only,
+            self._beginning.future_only,
             since if isinstance(since, bytes) else None,
             since if isinstance(since, tuple) else None,
             copies_for(tries),
+            waited_ms,
         )
         self._say(source, ask)
 

@@ -135,7 +135,7 @@ class Sender:
             )
             authentication = packed(signer(item, header, announcement, now_ms))
         version = Version(epoch, number, version_id, sha256, now_ms, attributes, content, authentication)
-        stored = state.add(version)
+        stored = state.add(version, now)
         self.counters.published += 1
         state.trim(now)
         self._wake(state)
@@ -168,8 +168,8 @@ class Sender:
         state = self._item(item)
         state.positions.sync()
         versions = state.versions
-        after = None if version_id is None else versions.number_of(version_id)
-        first = state.positions.newest if after is None else after + 1
+        after = [] if version_id is None else versions.numbers_of(version_id)
+        first = after[0] + 1 if after else state.positions.newest
         found = (versions.get(number) for number in range(max(first, versions.oldest), state.positions.newest + 1))
         return [version for version in found if version is not None]
 

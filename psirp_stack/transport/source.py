@@ -60,6 +60,7 @@ class Source:
         "heard",
         "join_due",
         "join_tries",
+        "look_back",
         "name",
         "newest",
         "round_trip",
@@ -71,7 +72,7 @@ class Source:
         "way",
     )
 
-    def __init__(self, name: str, config: TransportConfig, now: float) -> None:
+    def __init__(self, name: str, config: TransportConfig, now: float, look_back: float = 0.0) -> None:
         self.name = name
         self.config = config
         self.epoch = 0
@@ -87,6 +88,8 @@ class Source:
         self.join_due: float | None = None
         """When to ask where to begin, in the state for it."""
         self.join_tries = 0
+        self.look_back = look_back
+        """How much before the subscription something may have been published that is asked for all the same."""
         self.guess_due: float | None = None
         """When to ask for a version that is not known of: its segments came without its metadata."""
         self.guesses = 0

@@ -106,7 +106,7 @@ class Stream:
             self.announce = False
             out = item.positions.outgoing(self.begun)
             if out is not None:
-                return item.frames.announcement(out, self.fid, self.fid[-1])
+                return item.frames.announcement(out, self.fid, self.fid[-1], now)
         number = self.next_number
         if number > item.positions.newest:
             return None
@@ -122,7 +122,7 @@ class Stream:
         if segment < 0:
             if out.start >= self.limit or out.start - self.low >= self.window:
                 return None
-            frame = item.frames.announcement(out, self.fid, self.fid[-1])
+            frame = item.frames.announcement(out, self.fid, self.fid[-1], now)
             segment = 0
         else:
             at = segment * out.segment_size

@@ -102,9 +102,14 @@ class StoredVersions:
             return self._current
         return self._load(number) if self.oldest <= number <= self._stored else None
 
-    def number_of(self, version_id: bytes) -> int | None:
+    def numbers_of(self, version_id: bytes) -> list[int]:
         self._settle()
-        return next((number for number, _, _, kept_id in reversed(self._kept) if kept_id == version_id), None)
+        return [number for number, _, _, kept_id in reversed(self._kept) if kept_id == version_id]
+
+    def published_ms(self, number: int) -> int | None:
+        self._settle()
+        place = number - self._kept[0][0] if self._kept else -1
+        return self._kept[place][2] if 0 <= place < len(self._kept) else None
 
     def costs(self) -> list[tuple[int, int]]:
         self._settle()

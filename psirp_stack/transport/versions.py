@@ -85,8 +85,11 @@ class Versions(Protocol):
 
     def get(self, number: int) -> Version | None: ...
 
-    def number_of(self, version_id: bytes) -> int | None:
-        """The number of the latest retained version with this id."""
+    def numbers_of(self, version_id: bytes) -> list[int]:
+        """The numbers of the retained versions with this id, the latest first."""
+
+    def published_ms(self, number: int) -> int | None:
+        """When a retained version was published."""
 
     def costs(self) -> list[tuple[int, int]]:
         """Number and cost of every retained version, oldest first."""
@@ -134,8 +137,12 @@ class MemoryVersions:
         place = number - self.oldest
         return self._kept[place] if 0 <= place < len(self._kept) else None
 
-    def number_of(self, version_id: bytes) -> int | None:
-        return next((kept.number for kept in reversed(self._kept) if kept.version_id == version_id), None)
+    def numbers_of(self, version_id: bytes) -> list[int]:
+        return [kept.number for kept in reversed(self._kept) if kept.version_id == version_id]
+
+    def published_ms(self, number: int) -> int | None:
+        version = self.get(number)
+        return None if version is None else version.published_ms
 
     def costs(self) -> list[tuple[int, int]]:
         return [(kept.number, kept.cost) for kept in self._kept]

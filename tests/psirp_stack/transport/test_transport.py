@@ -173,6 +173,7 @@ def test_publish_and_subscribe_in_either_order() -> None:
 def test_one_who_wants_only_the_future_does_not_get_the_current_version() -> None:
     net = Network(line(3))
     net.publish(0, b"old")
+    net.run(1)
     net.subscribe(2, future_only=True)
     net.grant(0, [2])
     net.run(1)
@@ -254,18 +255,36 @@ def test_equal_content_with_other_attributes_of_the_same_length_keeps_its_attrib
 
 def test_the_same_content_from_another_publisher_is_not_handed_up_again() -> None:
     net = Network(line(4))
+    for what in (b"A", b"B"):
+        net.publish(0, what)
+        net.run(1)
     net.subscribe(1)
-    for publisher in (0, 3):
-        for what in (b"A", b"B"):
-            net.publish(publisher, what)
     net.grant(0, [1])
     net.run(1)
     net.grant(3, [1])
-    net.run(1)
-    net.publish(3, b"C")
+    for what in (b"B", b"C"):
+        net.publish(3, what)
     net.run(1)
     assert [(version.publisher, version.content) for version in net.hosts[1].arrived] == [("n0", b"B"), ("n3", b"C")]
     assert net.hosts[1].receiver.counters.equal_versions == 1
+
+
+def test_a_publisher_that_takes_over_goes_on_after_what_the_other_has_brought() -> None:
+    net = Network(line(4))
+    net.subscribe(1)
+    net.grant(0, [1])
+    for what in (b"A", b"B"):
+        net.publish(0, what)
+    net.run(1)
+    for what in (b"B", b"A", b"B", b"C", b"D"):
+        net.publish(3, what)
+        net.run(1)
+    net.grant(0)
+    net.grant(3, [1])
+    net.run(2)
+    # It had the second A and B later than the first publisher had its last B.
+    assert net.hosts[1].contents == [b"A", b"B", b"A", b"B", b"C", b"D"]
+    assert net.hosts[1].receiver.counters.equal_versions == 0
 
 
 def test_a_publisher_that_lost_its_versions_begins_a_new_epoch() -> None:
@@ -458,12 +477,13 @@ def test_a_full_reader_does_not_stop_the_others_and_catches_up_later() -> None:
 
 def test_without_a_route_everything_goes_by_filters_and_collected_ways() -> None:
     net = Network(star(4), impairment=BAD, routes=False, seed=8)
-    for leaf in (2, 3, 4):
+    for leaf in (2, 3):
         net.subscribe(leaf)
     net.grant(0, [2, 3])
     for number in range(50):
         net.publish(0, content(number, 2000))
     net.run(30)
+    net.subscribe(4)
     net.grant(0, [2, 3, 4])
     net.run(5)
     net.publish(0, b"last")

@@ -85,8 +85,8 @@ def test_what_a_receiver_waits_for_is_kept(make: Make) -> None:
 def test_a_version_is_found_by_its_id_and_the_latest_of_equal_ones_counts(make: Make) -> None:
     versions = make(RetentionLimits())(ITEM)
     fill(versions, b"a", b"b", b"a", b"c")
-    assert versions.number_of(content_ids(b"a")[0]) == 3
-    assert versions.number_of(content_ids(b"x")[0]) is None
+    assert versions.numbers_of(content_ids(b"a")[0])[0] == 3
+    assert versions.numbers_of(content_ids(b"x")[0]) == []
 
 
 def test_numbers_have_no_holes(make: Make) -> None:
@@ -119,7 +119,7 @@ def test_after_a_restart_epoch_and_numbers_go_on(tmp_path: Path) -> None:
         assert last is not None and last.content == b"b"
         fill(versions, b"c")
         assert versions.newest == 3
-        assert versions.number_of(content_ids(b"a")[0]) == 1
+        assert versions.numbers_of(content_ids(b"a")[0]) == [1]
 
 
 def test_a_version_that_could_not_be_stored_is_not_sent_and_its_number_is_given_again(tmp_path: Path) -> None:
