@@ -59,6 +59,7 @@ from psirp_stack.node.applications import Application, DeskConfig
 from psirp_stack.node.attachment import Asked, Consumed, Told
 from psirp_stack.node.desk import Desk
 from psirp_stack.node.paths import describe_paths
+from psirp_stack.node.role_holders import RoleHolders
 from psirp_stack.node.signatures import NodeSignatures
 from psirp_stack.node.status import describe
 from psirp_stack.node.wishes import WishConfig, Wishes
@@ -93,7 +94,9 @@ MAX_SERVING_KNOWN = 16_384
 """Items of which the last word of who serves them is remembered."""
 MAX_UNKNOWN_SENDERS = 1024
 """Messages that wait until link state has brought the word of who sent them. Of more, the oldest are dropped."""
-_FROM_RENDEZVOUS = (Reply, Explanation, DeclarationsRefused, ScopePublished, ScopeUnpublished, Match)
+_ANSWERS = (Reply, Explanation)
+"""What a node that has a role may say also while another has it now: answers to what it was asked."""
+_FROM_RENDEZVOUS = (*_ANSWERS, DeclarationsRefused, ScopePublished, ScopeUnpublished, Match)
 _FROM_TOPOLOGY = (StartPublish, StopPublish, Served, MatchServed, TopologyStarted)
 
 _ITEM = slice(FORWARDING_BYTES + SID_OFFSET, FORWARDING_BYTES + SID_OFFSET + 2 * ID_BYTES)
@@ -200,9 +203,9 @@ class Node:
         self._unknown: deque[Arrival] = deque()
         """Messages of senders that link state does not know, or not in this life."""
         self._rendezvous_busy = False
-        self._known_rendezvous: tuple[str, int] | None = None
-        self._rendezvous_name: str | None = None
-        self._topology_name: str | None = None
+        self.holders = RoleHolders(settings.name)
+        self._unconfirmed: set[ItemId] = set()
+        """Items along whose filters a topology manager sent that is none any more."""
         self.link_state = LinkState(
             settings.name,
             settings.boot,
@@ -217,8 +220,8 @@ class Node:
             wall_ms=wall_ms,
         )
         self.topology: TopologyManager | None = None
-        if settings.roles & Role.TOPOLOGY:
-            self.topology = TopologyManager(self.link_state.graph(), settings.tags)
+        """There is one while this node is the topology manager."""
+        self._plans_from = 0
         self.forwarder = Forwarder(self.link_state.table())
         self.forwarder.deliver_to(self._deliver)
         self.courier = Courier(settings.name, settings.boot, self._payload_room, settings.courier)
@@ -312,6 +315,7 @@ class Node:
             self.wishes.next_timer(),
             self.desk.next_timer(),
             None if self.topology is None else self.topology.next_timer(),
+            self.holders.next_timer(),
             None if self.rendezvous is None or self._rendezvous_busy else self.rendezvous.next_timer(),
         ]
         return min((time for time in times if time is not None), default=None)
@@ -329,6 +333,7 @@ class Node:
             due = None if part is None else part.next_timer()
             if part is not None and due is not None and due <= now:
                 part.handle_timer(now)
+        self._handle_roles_timer(now)
         self._handle_rendezvous_timer(now)
         self._turn(now)
 
@@ -445,15 +450,39 @@ class Node:
         self.courier.paths_changed(now)
         if self.topology is not None:
             self.topology.graph_changed(self.link_state.graph())
-        rendezvous = self._rendezvous_name = next(iter(self.link_state.nodes_with(Role.RENDEZVOUS)), None)
-        self._topology_name = next(iter(self.link_state.nodes_with(Role.TOPOLOGY)), None)
-        self.wishes.rendezvous_known(rendezvous is not None, now)
-        if self.topology is not None:
-            life = None if rendezvous is None else (rendezvous, self.link_state.graph().boots.get(rendezvous, 0))
-            if rendezvous is not None and life != self._known_rendezvous:
-                # What was said while they did not hear each other is lost: it must say all matches.
-                self._send(rendezvous, Function.RENDEZVOUS, TopologyStarted(self.settings.boot), now)
-            self._known_rendezvous = life
+        holders = self.holders
+        changed = holders.follow(self.link_state.graph(), now)
+        rendezvous = holders.rendezvous
+        self.wishes.rendezvous_is(None if rendezvous is None else rendezvous.name, now)
+        if changed.topology:
+            # Generations of another manager begin anew.
+            self._unconfirmed = self.sender.new_manager()
+            self._say_all_matches(now)
+        begins = holders.is_topology and self.topology is None
+        if begins:
+            self.topology = TopologyManager(self.link_state.graph(), self.settings.tags, self._plans_from)
+        elif self.topology is not None and not holders.is_topology:
+            self._plans_from = self.topology.highest_generation
+            self.topology = None
+            self._planned.clear()
+        if self.topology is not None and rendezvous is not None and (changed.rendezvous or begins):
+            # What was said while they did not hear each other is lost: it must say all matches.
+            self.topology.rendezvous_is(rendezvous.name, now)
+            self._send(rendezvous.name, Function.RENDEZVOUS, TopologyStarted(self.settings.boot), now)
+
+    def _handle_roles_timer(self, now: float) -> None:
+        if self.holders.may_say_matches(now):
+            self._say_all_matches(now)
+        if self.holders.ends_the_unconfirmed(now):
+            for item in self._unconfirmed:
+                self.sender.revoke(item, 1, now)
+            self._unconfirmed = set()
+
+    def _say_all_matches(self, now: float) -> None:
+        """As rendezvous: begin anew with a topology manager that may have missed some."""
+        if self.rendezvous is not None and self.holders.says_matches:
+            promise = self.rendezvous.handle_topology(TopologyStarted(self.settings.boot), now)
+            self._when_done(promise, lambda: self._later(lambda: self._say(promise.result())))
 
     def _sign(self, request: RendezvousRequest | Declaration) -> Credential | None:
         return self.signatures.sign_request(request, self._wall_ms(self._now))
@@ -470,8 +499,8 @@ class Node:
 
     def _move_messages(self, now: float) -> bool:
         moved = False
-        rendezvous = self._rendezvous_name
-        if rendezvous is not None:
+        if self.holders.rendezvous is not None:
+            rendezvous = self.holders.rendezvous.name
             while self.courier.room(rendezvous) > 0 and (request := self.wishes.next_message(now)) is not None:
                 moved = True
                 ticket = self._send(rendezvous, Function.RENDEZVOUS, request, now)
@@ -560,6 +589,8 @@ class Node:
         else:
             return True
         known = self.link_state.has_role(arrival.source, arrival.source_boot, role)
+        if known and not isinstance(message, _ANSWERS) and not self.holders.has_now(arrival.source, role):
+            known = None  # it sees another network than this node; soon one of them will see what the other does
         if known is None:
             self._unknown.append(arrival)
             if len(self._unknown) > MAX_UNKNOWN_SENDERS:
@@ -595,14 +626,18 @@ class Node:
 
     def _say(self, outcome: Outcome) -> None:
         """Send what the rendezvous has on disk. It forgets scope events only when they have arrived."""
-        said = _Said(outcome, len(outcome.to_nodes))
-        for node, answer in outcome.to_nodes:
+        speaks = self.holders.is_rendezvous
+        told = [(node, answer) for node, answer in outcome.to_nodes if speaks or isinstance(answer, _ANSWERS)]
+        said = _Said(outcome, len(told))
+        if not told and self.rendezvous is not None:
+            self.rendezvous.settled(outcome)
+        for node, answer in told:
             self._to_say.append((node, Function.NODE, answer, said))
-        topology = self._topology_name
-        if topology is not None:
-            # Without a topology manager nobody needs to know: it asks for all matches when it comes.
+        topology = self.holders.topology
+        if topology is not None and self.holders.says_matches:
+            # Without a topology manager nobody needs to know: all matches are said when there is one.
             for match in outcome.matches:
-                self._to_say.append((topology, Function.TOPOLOGY, match, None))
+                self._to_say.append((topology.name, Function.TOPOLOGY, match, None))
 
     def _say_what_fits(self, now: float) -> bool:
         moved = False
@@ -626,12 +661,14 @@ class Node:
                 self.desk.scope_changed(message)
             case StartPublish():
                 item = _item(message.sid, message.rid)
+                self._unconfirmed.discard(item)
                 signed = message.every_packet_signed and self.signatures.signs
                 self.sender.set_packet_signer(item, self.signatures.sign_packet if signed else None)
                 self.sender.grant(item, message.generation, message.filters, now)
                 self.desk.demand_may_have_changed(item)
             case StopPublish():
                 item = _item(message.sid, message.rid)
+                self._unconfirmed.discard(item)
                 self.sender.revoke(item, message.generation, now)
                 self.desk.demand_may_have_changed(item)
             case Served():

@@ -80,12 +80,12 @@ class _Wish:
 
 @dataclass(slots=True)
 class _Unanswered:
-    """A request on its way. Exactly one of the three says what its answer means."""
+    """A request on its way. At most one of the three says what its answer means."""
 
+    request: RendezvousRequest
     wish: Key | None = None
     answer: Answer | None = None
     explanation: ExplanationTaker | None = None
-    keeps_alive: bool = False
     arrived_at: float | None = None
 
 
@@ -111,6 +111,7 @@ class Wishes:
         """Number of the last request that declared everything."""
         self._alive_at = 0.0
         self._known = False
+        self._registered_with: str | None = None
 
     def __contains__(self, key: Key) -> bool:
         return key in self._wishes
@@ -136,7 +137,7 @@ class Wishes:
             wish = self._wishes[key] = _Wish(self._next_number())
             request = self._signed(_declaring(role, wish.number, sid, rid))
             wish.waiting.append(answer)
-            self._send(request, _Unanswered(wish=key), now)
+            self._send(request, now, wish=key)
         elif wish.standing is Standing.GRANTED:
             answer(Code.SUCCESS, "")
         else:
@@ -151,20 +152,20 @@ class Wishes:
             self._digest ^= declaration_hash(role, sid, rid)
         for answer in wish.waiting:
             answer(Code.DOES_NOT_EXIST, "withdrawn before the rendezvous answered")
-        self._send(_withdrawing(role, self._next_number(), sid, rid), _Unanswered(), now)
+        self._send(_withdrawing(role, self._next_number(), sid, rid), now)
 
     def ask(self, make: Callable[[int], RendezvousRequest], answer: Answer, now: float) -> None:
         """Send a request about scopes; `make` gets its number."""
         if len(self._unanswered) >= self.config.max_unanswered:
             answer(Code.LIMIT_REACHED, TOO_MANY)
             return
-        self._send(self._signed(make(self._next_number())), _Unanswered(answer=answer), now)
+        self._send(self._signed(make(self._next_number())), now, answer=answer)
 
     def explain(self, make: Callable[[int], RendezvousRequest], taker: ExplanationTaker, now: float) -> None:
         if len(self._unanswered) >= self.config.max_unanswered:
             taker(Reply(0, Code.LIMIT_REACHED, TOO_MANY))
             return
-        self._send(make(self._next_number()), _Unanswered(explanation=taker), now)
+        self._send(make(self._next_number()), now, explanation=taker)
 
     # What the rendezvous says.
 
@@ -190,11 +191,17 @@ class Wishes:
         if asked is not None:
             asked.arrived_at = now
 
-    def rendezvous_known(self, known: bool, now: float) -> None:
-        """Say whether there is a rendezvous to talk to; a new one hears of this node at once."""
-        if known and not self._known:
+    def rendezvous_is(self, name: str | None, now: float) -> None:
+        """Say which node is rendezvous, None while there is none. Another than before is told everything."""
+        if name is None:
+            self._known = False
+            return
+        if self._registered_with not in (None, name):
+            self._register_anew(now)
+        if not self._known or self._registered_with != name:
             self._alive_at = now
-        self._known = known
+        self._known = True
+        self._registered_with = name
 
     # Sans-I/O.
 
@@ -218,9 +225,30 @@ class Wishes:
             self._ask_again(now)
             if not self._unanswered:
                 # Any request renews the lease, so this one waits until the digest is certain.
-                self._send(KeepAlive(self._next_number(), self.boot, self._digest), _Unanswered(keeps_alive=True), now)
+                self._send(KeepAlive(self._next_number(), self.boot, self._digest), now)
 
     # Inside.
+
+    def _register_anew(self, now: float) -> None:
+        """Another rendezvous knows nothing of this node: declare all wishes, then ask again what was not answered."""
+        unanswered, self._unanswered = self._unanswered, {}
+        self._out.clear()
+        if self._wishes:
+            self._declare_everything(now)
+        for asked in unanswered.values():
+            if asked.wish is not None:
+                wish = self._wishes.get(asked.wish)
+                if wish is None or wish.standing is not Standing.ASKING or wish.number != asked.request.number:
+                    continue
+                wish.number = self._next_number()
+                request = self._signed(_declaring(asked.wish[0], wish.number, *asked.wish[1:]))
+            elif asked.answer is not None or asked.explanation is not None:
+                request = msgspec.structs.replace(asked.request, number=self._next_number())
+                if asked.answer is not None:
+                    request = self._signed(request)
+            else:
+                continue  # signs of life, and what was withdrawn: the declaration says it
+            self._send(request, now, asked.wish, asked.answer, asked.explanation)
 
     def _ask_again(self, now: float) -> None:
         """A rendezvous that was killed with a request in its hands never answers it, and while an answer is awaited
@@ -237,8 +265,7 @@ class Wishes:
             wish = None if asked.wish is None else self._wishes.get(asked.wish)
             if asked.wish is not None and wish is not None and wish.number == number:
                 wish.number = self._next_number()
-                self._send(self._signed(_declaring(asked.wish[0], wish.number, *asked.wish[1:])), asked, now)
-                asked.arrived_at = None
+                self._send(self._signed(_declaring(asked.wish[0], wish.number, *asked.wish[1:])), now, asked.wish)
             elif asked.answer is not None:
                 asked.answer(Code.UNREACHABLE, NEVER_ANSWERED)
             elif asked.explanation is not None:
@@ -254,8 +281,15 @@ class Wishes:
             return request
         return msgspec.structs.replace(request, credential=credential)
 
-    def _send(self, request: RendezvousRequest, meaning: _Unanswered, now: float) -> None:
-        self._unanswered[request.number] = meaning
+    def _send(
+        self,
+        request: RendezvousRequest,
+        now: float,
+        wish: Key | None = None,
+        answer: Answer | None = None,
+        explanation: ExplanationTaker | None = None,
+    ) -> None:
+        self._unanswered[request.number] = _Unanswered(request, wish, answer, explanation)
         self._out.append((now + self.config.wait_for_rendezvous, request))
 
     def _replied(self, reply: Reply, now: float) -> None:
@@ -306,7 +340,7 @@ class Wishes:
         for part in range(parts):
             some = tuple(entries[part * MAX_ENTRIES : (part + 1) * MAX_ENTRIES])
             message = Declare(self._next_number(), self.boot, part, parts, some)
-            self._send(message, _Unanswered(keeps_alive=True), now)
+            self._send(message, now)
         self._declared_at = self._numbers
 
 

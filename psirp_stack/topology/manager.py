@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from msgspec.structs import replace
+
 from psirp_stack.control.codes import Code
 from psirp_stack.control.known_graph import KnownGraph
 from psirp_stack.control.messages import (
@@ -36,6 +38,8 @@ MAX_GONE = 8192
 """Nodes that left and are remembered, so that their return is known for what it is."""
 PLANS_PER_CALL = 64
 """Items planned ahead at a time while all messages that wait are for nodes that cannot take them."""
+UNSAID_ENDS_AFTER = 30.0
+"""Seconds that another rendezvous has to speak of what the former one spoke of."""
 RETRY_AFTER = 5.0
 """Seconds after which a node that is in the graph and did not take a message is told again."""
 
@@ -87,12 +91,15 @@ class _Item:
 class TopologyManager:
     """One topology manager's state, rebuilt from matches in each life."""
 
-    def __init__(self, known: KnownGraph, tags: TagSource) -> None:
+    def __init__(self, known: KnownGraph, tags: TagSource, after_generation: int = 0) -> None:
+        """`after_generation` is the highest that this node gave when it was the topology manager before."""
         self.drops: Counter[TopologyDrop] = Counter()
         self.planned = 0
         """Items planned, first or again."""
         self.ended_forgotten = 0
         """Items that had ended and were forgotten before an absent publisher was told to stop."""
+        self.highest_generation = after_generation
+        self._first_generation = after_generation + 1
         self._tags = tags
         self._known = known
         self._edges = edges_of(known)
@@ -110,6 +117,9 @@ class TopologyManager:
         self._ended: OrderedDict[ItemId, None] = OrderedDict()
         self._out: OrderedDict[str, OrderedDict[tuple[type, ItemId], Output]] = OrderedDict()
         self._retry_at: float | None = None
+        self._unsaid: set[ItemId] = set()
+        """Items that a former rendezvous spoke of, and the present one has not yet."""
+        self._unsaid_end_at: float | None = None
 
     @property
     def items(self) -> int:
@@ -140,6 +150,7 @@ class TopologyManager:
         for left in set(item.match.subscribers).difference(match.subscribers):
             # Also when it is back in a later match before this one was planned: it has begun anew.
             item.served.pop(left, None)
+        self._unsaid.discard(key)
         before, after = set(item.match.publishers), set(match.publishers)
         for publisher in after:
             self._by_publisher.setdefault(publisher, set()).add(key)
@@ -148,6 +159,21 @@ class TopologyManager:
         item.match, item.source = match, source
         item.answered = None
         self._dirty[key] = None
+
+    def rendezvous_is(self, source: str, now: float) -> None:
+        """Another node is rendezvous now: what it does not speak of in time is over."""
+        self._unsaid = {key for key, item in self._items.items() if item.source != source}
+        self._unsaid_end_at = now + UNSAID_ENDS_AFTER if self._unsaid else None
+
+    def _end_unsaid(self) -> None:
+        unsaid, self._unsaid = self._unsaid, set()
+        for key in unsaid & self._items.keys():
+            item = self._items[key]
+            for publisher in set(item.match.publishers):
+                self._withdrawn(publisher, key)
+            item.match = replace(item.match, publishers=(), subscribers=())
+            item.answered = (item.match.generation, ())  # whoever would want to hear it is not the rendezvous any more
+            self._dirty[key] = None
 
     def graph_changed(self, known: KnownGraph) -> None:
         """Go over to another graph."""
@@ -218,10 +244,13 @@ class TopologyManager:
             self._retry_at = now + RETRY_AFTER
 
     def next_timer(self) -> float | None:
-        return self._retry_at
+        return min((when for when in (self._retry_at, self._unsaid_end_at) if when is not None), default=None)
 
     def handle_timer(self, now: float) -> None:
-        """Tell those again that are there and did not take what they were told."""
+        """Tell those again that are there and did not take what they were told; end what nobody speaks of."""
+        if self._unsaid_end_at is not None and self._unsaid_end_at <= now:
+            self._unsaid_end_at = None
+            self._end_unsaid()
         if self._retry_at is not None and self._retry_at <= now:
             self._retry_at = None
             for name in [name for name in self._owed if name in self._known.numbers]:
@@ -258,7 +287,8 @@ class TopologyManager:
     def _plan(self, key: ItemId, item: _Item) -> None:
         self.planned += 1
         match = item.match
-        item.generation = max(item.generation + 1, match.generation << PLAN_BITS)
+        item.generation = max(item.generation + 1, match.generation << PLAN_BITS, self._first_generation)
+        self.highest_generation = max(self.highest_generation, item.generation)
         assigned = self._assign(match)
         by_publisher: dict[str, set[str]] = {}
         for subscriber, publisher in assigned.items():

@@ -215,6 +215,13 @@ class Sender:
         self._deadlines.set(state.key, None)
         return True
 
+    def new_manager(self) -> set[ItemId]:
+        """Another topology manager speaks now, whose generations begin anew; gives the items that are granted."""
+        granted = [state for state in self._items.values() if state.generation > 0]
+        for state in granted:
+            state.generation = 0
+        return {state.item for state in granted if state.peers}
+
     # The network.
 
     def receive(self, frame: bytes, now: float) -> bool:

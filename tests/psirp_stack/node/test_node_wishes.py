@@ -42,7 +42,7 @@ class Answers:
 @pytest.fixture
 def wishes() -> Wishes:
     made = Wishes(7, config=WishConfig(keep_alive=10.0, wait_for_rendezvous=30.0, max_unanswered=5))
-    made.rendezvous_known(True, 0.0)
+    made.rendezvous_is("r", 0.0)
     made.handle_timer(0.0)
     first = made.next_message(0.0)
     assert isinstance(first, KeepAlive)
