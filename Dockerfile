@@ -8,6 +8,7 @@ FROM python:3.11.14-slim-bookworm AS build
 WORKDIR /src
 RUN python -m venv /opt/psph
 COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY exchange exchange
 COPY identifiers identifiers
 COPY storage storage
 COPY psirp_stack psirp_stack

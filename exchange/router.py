@@ -1,0 +1,131 @@
+"""Who wants an entry, and what is certainly new: a Bloom guard in front of each exact answer, which is in the store.
+
+Most of what is published is wanted by nobody here, and most of what arrives was never here. The guards say so without a
+look at the store; what they do not know for certain is looked up. They are filled in the background after a start, and
+until then say «perhaps» to everything. A Bloom filter forgets nothing: once a third of what it was told is gone, it is
+made anew.
+"""
+
+import hashlib
+from collections.abc import AsyncIterator, Callable
+
+from exchange.model import Interest, SessionKey
+from exchange.ports import Log, Sessions
+from identifiers import ItemId
+from identifiers.guard import Guard
+
+PAGE = 1_000
+
+
+class GuardedSet:
+    """What is certainly not in a set that is kept elsewhere. Sans-I/O."""
+
+    def __init__(self) -> None:
+        self._guard = Guard(0)
+        self._gone = 0
+        self.asked = 0
+        self.spared = 0
+        """Questions that needed no look at the store."""
+
+    @property
+    def is_stale(self) -> bool:
+        return self._gone * 3 > self._guard.added
+
+    def add(self, key: bytes) -> None:
+        self._guard.add((_fingerprint(key),))
+
+    def removed(self) -> None:
+        self._gone += 1
+
+    def may_have(self, key: bytes) -> bool:
+        self.asked += 1
+        if self._guard.may_know(_fingerprint(key)):
+            return True
+        self.spared += 1
+        return False
+
+    async def fill(self, keys: AsyncIterator[bytes]) -> None:
+        """Begin anew with these; what is added meanwhile is not missed."""
+        self._guard, self._gone = Guard(0), 0
+        guard = self._guard
+        async for key in keys:
+            guard.add((_fingerprint(key),))
+        guard.complete = True
+
+
+class Router:
+    """Durable interests are in the store, fleeting ones here."""
+
+    def __init__(self, log: Log, sessions: Sessions, clock: Callable[[], float]) -> None:
+        self._log = log
+        self._sessions = sessions
+        self._clock = clock
+        self._fleeting: dict[ItemId, dict[tuple[SessionKey, str], Interest]] = {}
+        self.everything: dict[SessionKey, Interest] = {}
+        """Sessions that want all that entered here."""
+        self.wanted = GuardedSet()
+        self.arrived = GuardedSet()
+
+    async def fill(self) -> None:
+        await self.wanted.fill(self._wanted_items())
+        await self.arrived.fill(self._arrived_pairs())
+
+    async def _wanted_items(self) -> AsyncIterator[bytes]:
+        after = b""
+        while page := await self._sessions.items_after(after, PAGE, self._clock()):
+            after = page[-1]
+            for item in page:
+                yield item
+
+    async def _arrived_pairs(self) -> AsyncIterator[bytes]:
+        after = (b"", b"")
+        while page := await self._log.known_pairs(after, PAGE):
+            after = page[-1]
+            for item, gateway in page:
+                yield item + gateway
+
+    # Duplicates.
+
+    async def is_repeated(self, item: ItemId, gateway: bytes, number: int) -> bool:
+        """Whether a publication of this origin, or a later one, has been here."""
+        if not self.arrived.may_have(bytes(item) + gateway):
+            return False
+        return number <= await self._log.highest(item, gateway)
+
+    # Matching.
+
+    async def matching(self, item: ItemId) -> dict[SessionKey, list[Interest]]:
+        """Sessions that want an item by name, with what they said."""
+        found: dict[SessionKey, list[Interest]] = {}
+        for (key, _), interest in self._fleeting.get(item, {}).items():
+            found.setdefault(key, []).append(interest)
+        if self.wanted.may_have(bytes(item)):
+            for key, interest in await self._sessions.of_item(item, self._clock()):
+                found.setdefault(key, []).append(interest)
+        return found
+
+    async def is_wanted(self, item: ItemId) -> bool:
+        if item in self._fleeting:
+            return True
+        return self.wanted.may_have(bytes(item)) and bool(await self._sessions.of_item(item, self._clock()))
+
+    async def interests_of(self, key: SessionKey, item: ItemId) -> list[Interest]:
+        """What a session wants of an item."""
+        if key in self.everything:
+            return [self.everything[key]]
+        fleeting = [one for (other, _), one in self._fleeting.get(item, {}).items() if other == key]
+        return fleeting or await self._sessions.of_session(key, item, self._clock())
+
+    def add_fleeting(self, key: SessionKey, item: ItemId, interest: Interest) -> None:
+        self._fleeting.setdefault(item, {})[key, interest.name] = interest
+
+    def drop_fleeting(self, key: SessionKey, item: ItemId, name: str) -> bool:
+        known = self._fleeting.get(item, {})
+        found = known.pop((key, name), None) is not None
+        if not known:
+            self._fleeting.pop(item, None)
+        return found
+
+
+def _fingerprint(key: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest())

@@ -1,0 +1,327 @@
+"""The log on SQLite. A draft is judged inside the transaction that keeps it, so two of them never miss each other."""
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from functools import partial
+
+from exchange.judging import Judgement, Reached, Ruling, Twin, judge
+from exchange.model import (
+    MAX_KNOWN,
+    Appended,
+    Draft,
+    LogEntry,
+    Mark,
+    OriginId,
+    Profile,
+    RetentionBounds,
+    pack_origins,
+)
+from exchange.ports import Wanted
+from exchange.sqlite.rows import ENTRY_COLUMNS, attributes_to, entry_from, item_from
+from identifiers import ItemId
+from storage import Database, Transaction
+
+REMOVED_AT_ONCE = 500
+TWINS_LOOKED_AT = 64
+
+
+class SqliteLog:
+    """`keep` and `hold` are for other tables in the same file that are written in one commit with an entry."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        ((gateway,),) = database.read("SELECT gateway FROM exchange_self")
+        self._gateway = bytes(gateway)
+
+    @property
+    def gateway(self) -> bytes:
+        return self._gateway
+
+    async def append(self, draft: Draft, via: str, now_ms: int, marks: Sequence[Mark] = ()) -> Appended:
+        digest = digest_of(draft)
+        work = partial(self.keep, draft, digest, via, now_ms, tuple(marks))
+        return await asyncio.wrap_future(self._database.write(work))
+
+    def keep(
+        self, draft: Draft, digest: bytes, via: str, now_ms: int, marks: Sequence[Mark], tx: Transaction
+    ) -> Appended:
+        """Judge and keep a draft, inside a transaction of whoever calls."""
+        _put_marks(marks, tx)
+        item = bytes(draft.item)
+        if draft.origin is None:
+            return self._enter(draft, item, digest, via, now_ms, tx)
+        ruling = self._judge(draft, draft.origin, item, digest, tx)
+        if ruling.judgement is Judgement.REPEATED:
+            return Appended(draft.origin, ruling.position or 0, False)
+        if ruling.judgement is Judgement.SAME_STATE:
+            position = ruling.position or 0
+            appended = Appended(draft.origin, position, False)
+            _reach(tx, item, draft.origin, position, now_ms)
+        else:
+            appended = _insert(tx, draft, draft.origin, draft.known, item, digest, via, now_ms)
+        for one in draft.known:
+            # What its gateway knew is older than this: nobody goes back to it when it comes another way.
+            _reach(tx, item, one, appended.position, now_ms)
+        return appended
+
+    def _enter(self, draft: Draft, item: bytes, digest: bytes, via: str, now_ms: int, tx: Transaction) -> Appended:
+        known = tuple(
+            OriginId(bytes(gateway), number)
+            for gateway, number in tx.execute(
+                "SELECT gateway, number FROM exchange_reached WHERE item = ? AND gateway != ? "
+                "ORDER BY at_ms DESC LIMIT ?",
+                (item, self._gateway, MAX_KNOWN),
+            )
+        )
+        ((number,),) = tx.execute("UPDATE exchange_self SET last = last + 1 RETURNING last")
+        return _insert(tx, draft, OriginId(self._gateway, number), known, item, digest, via, now_ms)
+
+    def _judge(self, draft: Draft, origin: OriginId, item: bytes, digest: bytes, tx: Transaction) -> Ruling:
+        rows = tx.execute(
+            "SELECT number, position FROM exchange_reached WHERE item = ? AND gateway = ?", (item, origin.gateway)
+        )
+        reached = Reached(*rows[0]) if rows else None
+        newest: int | None = None
+        twins: list[Twin] = []
+        if draft.profile is Profile.DOCUMENT:
+            for position, other in tx.execute(
+                "SELECT position, digest FROM exchange_log WHERE item = ? ORDER BY position DESC LIMIT 1", (item,)
+            ):
+                newest = position if other == digest else None
+            twins = [
+                Twin(position, OriginId(bytes(gateway), number))
+                for position, gateway, number in tx.execute(
+                    "SELECT position, gateway, number FROM exchange_log WHERE item = ? AND digest = ? "
+                    "AND position > ? ORDER BY position LIMIT ?",
+                    (item, digest, 0 if reached is None else reached.position, TWINS_LOOKED_AT),
+                )
+            ]
+        return judge(origin, draft.profile, draft.known, reached, newest, twins)
+
+    @staticmethod
+    def hold(position: int, tx: Transaction) -> None:
+        """Another table refers to an entry: retention leaves it."""
+        tx.execute("UPDATE exchange_log SET held = held + 1 WHERE position = ?", (position,))
+
+    @staticmethod
+    def release(positions: Sequence[int], tx: Transaction) -> None:
+        tx.execute_many(
+            "UPDATE exchange_log SET held = held - 1 WHERE position = ?", [(position,) for position in positions]
+        )
+
+    # Reading.
+
+    async def get(self, position: int) -> LogEntry | None:
+        rows = self._database.read(
+            f"SELECT {ENTRY_COLUMNS} FROM exchange_log WHERE position = ?",  # noqa: S608 - own names
+            (position,),
+        )
+        return entry_from(rows[0]) if rows else None
+
+    async def after(self, wanted: Wanted, position: int, limit: int, max_bytes: int) -> list[LogEntry]:
+        condition, parameters = self._condition(wanted)
+        sizes = self._database.read(
+            f"SELECT position, length(body) FROM exchange_log WHERE {condition} AND position > ? "  # noqa: S608
+            "ORDER BY position LIMIT ?",
+            (*parameters, position, limit),
+        )
+        last, taken = position, 0
+        for place, size in sizes:
+            if taken and taken + size > max_bytes:
+                break
+            last, taken = place, taken + size
+        rows = self._database.read(
+            f"SELECT {ENTRY_COLUMNS} FROM exchange_log WHERE {condition} AND position > ? AND position <= ? "  # noqa: S608
+            "ORDER BY position",
+            (*parameters, position, last),
+        )
+        return [entry_from(row) for row in rows]
+
+    async def newest(self, wanted: Wanted) -> LogEntry | None:
+        condition, parameters = self._condition(wanted)
+        rows = self._database.read(
+            f"SELECT {ENTRY_COLUMNS} FROM exchange_log WHERE {condition} ORDER BY position DESC LIMIT 1",  # noqa: S608
+            parameters,
+        )
+        return entry_from(rows[0]) if rows else None
+
+    async def last_position(self) -> int:
+        rows = self._database.read("SELECT seq FROM sqlite_sequence WHERE name = 'exchange_log'")
+        return int(rows[0][0]) if rows else 0
+
+    async def position_of(self, item: ItemId, origin: OriginId) -> int | None:
+        rows = self._database.read(
+            "SELECT position FROM exchange_log WHERE item = ?1 AND gateway = ?2 AND number = ?3 UNION ALL "
+            "SELECT position FROM exchange_reached WHERE item = ?1 AND gateway = ?2 AND number = ?3 LIMIT 1",
+            (bytes(item), origin.gateway, origin.number),
+        )
+        return int(rows[0][0]) if rows else None
+
+    async def position_before(self, item: ItemId, at_ms: int) -> int:
+        ((position,),) = self._database.read(
+            "SELECT coalesce(max(position), 0) FROM exchange_log WHERE item = ? AND published_ms < ?",
+            (bytes(item), at_ms),
+        )
+        return int(position)
+
+    async def unread(self, position: int, *, entered_here: bool, limit: int) -> list[tuple[ItemId, int]]:
+        condition, parameters = ("AND gateway = ? ", (self._gateway,)) if entered_here else ("", ())
+        rows = self._database.read(
+            f"SELECT item, min(position) FROM exchange_log WHERE position > ? {condition}"  # noqa: S608 - own names
+            "GROUP BY item ORDER BY min(position) LIMIT ?",
+            (position, *parameters, limit),
+        )
+        return [(item_from(bytes(item)), first) for item, first in rows]
+
+    async def highest(self, item: ItemId, gateway: bytes) -> int:
+        rows = self._database.read(
+            "SELECT number FROM exchange_reached WHERE item = ? AND gateway = ?", (bytes(item), gateway)
+        )
+        return int(rows[0][0]) if rows else -1
+
+    async def known_pairs(self, after: tuple[bytes, bytes], limit: int) -> list[tuple[bytes, bytes]]:
+        rows = self._database.read(
+            "SELECT item, gateway FROM exchange_reached WHERE (item, gateway) > (?, ?) ORDER BY item, gateway LIMIT ?",
+            (*after, limit),
+        )
+        return [(bytes(item), bytes(gateway)) for item, gateway in rows]
+
+    async def put_marks(self, marks: Sequence[Mark]) -> None:
+        await asyncio.wrap_future(self._database.write(partial(_put_marks, tuple(marks))))
+
+    async def mark(self, source: str, key: str) -> int | bytes | None:
+        rows = self._database.read("SELECT value FROM exchange_marks WHERE source = ? AND key = ?", (source, key))
+        return rows[0][0] if rows else None
+
+    def _condition(self, wanted: Wanted) -> tuple[str, tuple[bytes | str, ...]]:
+        condition = "item = ?"
+        parameters: tuple[bytes | str, ...] = (bytes(wanted.item),)
+        if wanted.entered_here:
+            condition, parameters = f"{condition} AND gateway = ?", (*parameters, self._gateway)
+        if wanted.not_via:
+            return f"{condition} AND via != ?", (*parameters, wanted.not_via)
+        return condition, parameters
+
+    # Retention.
+
+    async def trim_item(self, item: ItemId, floor: int, bounds: RetentionBounds) -> tuple[int, int, int]:
+        return await asyncio.wrap_future(self._database.write(partial(_trim_item, bytes(item), floor, bounds)))
+
+    async def trim_all(self, bounds: RetentionBounds, now_ms: int, keep: Sequence[tuple[ItemId, int]]) -> int:
+        kept = {bytes(item): position for item, position in keep}
+        return await asyncio.wrap_future(self._database.write(partial(_trim_all, bounds, now_ms, kept)))
+
+    async def forget(self, item: ItemId) -> int:
+        def work(tx: Transaction) -> int:
+            return len(tx.execute("DELETE FROM exchange_log WHERE item = ? RETURNING 1", (bytes(item),)))
+
+        return await asyncio.wrap_future(self._database.write(work))
+
+
+def _put_marks(marks: Sequence[Mark], tx: Transaction) -> None:
+    for mark in marks:
+        tx.execute("INSERT OR REPLACE INTO exchange_marks VALUES (?, ?, ?)", (mark.source, mark.key, mark.value))
+
+
+def digest_of(draft: Draft) -> bytes:
+    """What makes two documents the same state. Messages and events each count: they have none."""
+    if draft.profile is not Profile.DOCUMENT:
+        return b""
+    return hashlib.sha256(draft.content_type.encode() + b"\0" + draft.body).digest()
+
+
+def _insert(
+    tx: Transaction,
+    draft: Draft,
+    origin: OriginId,
+    known: tuple[OriginId, ...],
+    item: bytes,
+    digest: bytes,
+    via: str,
+    now_ms: int,
+) -> Appended:
+    ((position,),) = tx.execute(
+        "INSERT INTO exchange_log (item, gateway, number, via, name, profile, content_type, attributes, known, digest, "
+        "published_ms, deadline_ms, appended_ms, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+        "RETURNING position",
+        (
+            item,
+            origin.gateway,
+            origin.number,
+            via,
+            draft.name,
+            draft.profile,
+            draft.content_type,
+            attributes_to(draft.attributes),
+            pack_origins(known),
+            digest,
+            draft.published_ms or now_ms,
+            draft.deadline_ms,
+            now_ms,
+            draft.body,
+        ),
+    )
+    _reach(tx, item, origin, position, now_ms)
+    ((count, size),) = tx.execute("SELECT count, bytes FROM exchange_items WHERE item = ?", (item,))
+    return Appended(origin, int(position), True, count, size)
+
+
+def _reach(tx: Transaction, item: bytes, origin: OriginId, position: int, now_ms: int) -> None:
+    tx.execute(
+        "INSERT INTO exchange_reached VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (item, gateway) DO UPDATE SET "
+        "number = excluded.number, position = excluded.position, at_ms = excluded.at_ms "
+        "WHERE excluded.number > exchange_reached.number",
+        (item, origin.gateway, origin.number, position, now_ms),
+    )
+
+
+def _trim_item(item: bytes, floor: int, bounds: RetentionBounds, tx: Transaction) -> tuple[int, int, int]:
+    rows = tx.execute("SELECT count, bytes, newest FROM exchange_items WHERE item = ?", (item,))
+    if not rows:
+        return 0, 0, 0
+    count, size, newest = rows[0]
+    oldest = tx.execute(
+        "SELECT position, length(body), held FROM exchange_log WHERE item = ? AND position <= ? AND position < ? "
+        "ORDER BY position LIMIT ?",
+        (item, floor, newest, REMOVED_AT_ONCE),
+    )
+    doomed: list[tuple[int]] = []
+    for position, length, held in oldest:
+        if count <= bounds.count and size <= bounds.bytes:
+            break
+        if not held:
+            doomed.append((position,))
+            count, size = count - 1, size - length
+    return _remove(tx, doomed), count, size
+
+
+def _trim_all(bounds: RetentionBounds, now_ms: int, kept: dict[bytes, int], tx: Transaction) -> int:
+    doomed = [
+        (position,)
+        for position, item in tx.execute(
+            "SELECT l.position, l.item FROM exchange_log l JOIN exchange_items i ON i.item = l.item "
+            "WHERE l.appended_ms < ? AND l.held = 0 AND l.position != i.newest LIMIT ?",
+            (now_ms - int(bounds.age * 1000), REMOVED_AT_ONCE),
+        )
+        if position <= kept.get(bytes(item), position)
+    ]
+    if doomed:
+        return _remove(tx, doomed)
+    ((total,),) = tx.execute("SELECT bytes FROM exchange_size")
+    if total <= bounds.total_bytes:
+        return 0
+    for position, item, length in tx.execute(
+        "SELECT position, item, length(body) FROM exchange_log WHERE held = 0 ORDER BY position LIMIT ?",
+        (REMOVED_AT_ONCE,),
+    ):
+        if total > bounds.total_bytes and position <= kept.get(bytes(item), position):
+            doomed.append((position,))
+            total -= length
+    return _remove(tx, doomed)
+
+
+def _remove(tx: Transaction, doomed: Sequence[tuple[int]]) -> int:
+    if doomed:
+        tx.execute_many("DELETE FROM exchange_log WHERE position = ?", doomed)
+    return len(doomed)
