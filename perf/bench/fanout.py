@@ -70,8 +70,10 @@ class Plan:
 
 QUICK = {1: Plan(20, 2), 100: Plan(10, 3), 1000: Plan(12, 12), 10_000: Plan(1, 0)}
 QUICK_SLOW = Plan(20, 8)
+QUICK_ONE_HOST = Plan(10, 5)
 FULL = {1: Plan(200, 20), 100: Plan(60, 30), 1000: Plan(60, 120), 10_000: Plan(8, 60)}
 FULL_SLOW = Plan(60, 60)
+FULL_ONE_HOST = Plan(40, 40)
 
 
 @dataclass(slots=True)
@@ -126,11 +128,11 @@ class Sink:
             raise RuntimeError("the sink has no output")
         self.port = int(self._process.stdout.readline())
 
-    def urls(self, count: int, slow: int = 0) -> list[str]:
+    def urls(self, count: int, slow: int = 0, addresses: int = ADDRESSES) -> list[str]:
         """`slow` of the callbacks, spread evenly and on the same addresses as the others, answer late."""
         every = count // slow if slow else count + 1
         return [
-            f"http://127.0.0.{1 + n % ADDRESSES}:{self.port}/{'slow' if slow and n % every == 0 else 'callback'}/{n}"
+            f"http://127.0.0.{1 + n % addresses}:{self.port}/{'slow' if slow and n % every == 0 else 'callback'}/{n}"
             for n in range(count)
         ]
 
@@ -309,7 +311,7 @@ class Stage:
         await self.client.close()
 
 
-async def measure(plans: dict[int, Plan], slow_plan: Plan) -> Outcome:
+async def measure(plans: dict[int, Plan], slow_plan: Plan, host_plan: Plan) -> Outcome:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         sink = Sink()
@@ -320,21 +322,26 @@ async def measure(plans: dict[int, Plan], slow_plan: Plan) -> Outcome:
         await delivery.start()
         stage = Stage(sink, database, delivery, client)
         try:
-            return await measure_on(stage, plans, slow_plan)
+            return await measure_on(stage, plans, slow_plan, host_plan)
         finally:
             await stage.close()
 
 
-async def measure_on(stage: Stage, plans: dict[int, Plan], slow_plan: Plan) -> Outcome:
+async def measure_on(stage: Stage, plans: dict[int, Plan], slow_plan: Plan, host_plan: Plan) -> Outcome:
     results: list[Row] = []
     measured: dict[int, list[Samples]] = {}
-    with progress_bar("fanout", sum(plan.rounds for plan in (*plans.values(), slow_plan))) as tick:
+    with progress_bar("fanout", sum(plan.rounds for plan in (*plans.values(), slow_plan, host_plan))) as tick:
         for callbacks, plan in plans.items():
             measured[callbacks] = samples = await measure_senders(stage, callbacks, plan, tick)
             results += [one.row(callbacks, name) for one, name in zip(samples, SENDERS, strict=True)]
-        clean, slow = await measure_slow(stage, slow_plan, tick)
+        clean, slow = await measure_slow(stage, slow_plan, tick, ADDRESSES)
+        host_clean, host_slow = await measure_slow(stage, host_plan, tick, 1)
     fast = BAR_CALLBACKS - SLOW_CALLBACKS
     results += [slow.row(fast, f"hub, {SLOW_CALLBACKS} more are slow"), clean.row(fast, "hub, none slow")]
+    results += [
+        host_slow.row(fast, f"hub, one host, {SLOW_CALLBACKS} more are slow"),
+        host_clean.row(fast, "hub, one host, none slow"),
+    ]
     hub, curl, plain = measured[BAR_CALLBACKS]
     return Outcome(
         {
@@ -349,6 +356,7 @@ async def measure_on(stage: Stage, plans: dict[int, Plan], slow_plan: Plan) -> O
             Bar(f"hub / bare pycurl at {BAR_CALLBACKS} callbacks", ratio(hub.rates, curl.rates), Sense.AT_LEAST, 0.7),
             Bar(f"hub / bare aiohttp at {BAR_CALLBACKS} callbacks", ratio(hub.rates, plain.rates), Sense.AT_LEAST, 2.5),
             Bar("p99 beside slow callbacks / p99 without", ratio(slow.p99s, clean.p99s), Sense.AT_MOST, 1.5),
+            Bar("the same on one host", ratio(host_slow.p99s, host_clean.p99s), Sense.AT_MOST, 2.0),
         ],
         [
             f"deliveries/s and CPU: a stream of {STREAM} updates (one, beyond {LONGEST_STREAM} deliveries).",
@@ -386,16 +394,16 @@ async def measure_senders(stage: Stage, callbacks: int, plan: Plan, tick: Ticker
     return measured
 
 
-async def measure_slow(stage: Stage, plan: Plan, tick: Ticker) -> tuple[Samples, Samples]:
+async def measure_slow(stage: Stage, plan: Plan, tick: Ticker, addresses: int) -> tuple[Samples, Samples]:
     """Clean and slow rounds in turn; each begins when nothing of the one before is under way.
 
     Each round is a topic of its own: a slow callback is asked once, as by a publisher that just appeared.
     """
     fast = BAR_CALLBACKS - SLOW_CALLBACKS
-    clean, slow = stage.sink.urls(fast), stage.sink.urls(BAR_CALLBACKS, SLOW_CALLBACKS)
+    clean, slow = stage.sink.urls(fast, 0, addresses), stage.sink.urls(BAR_CALLBACKS, SLOW_CALLBACKS, addresses)
 
     async def one(name: str, samples: Samples, urls: Sequence[str]) -> None:
-        topic = f"http://publisher.example/slow/{name}/{len(urls)}"
+        topic = f"http://publisher.example/slow/{addresses}/{name}/{len(urls)}"
         await stage.subscribe(topic, urls)
         await stage.round_with_slow_ones(samples, topic, fast)
 
@@ -414,7 +422,7 @@ class Fanout:
     description = (
         "Deliveries a second and the delay from accepting a publication to its arrival, for 1 to 10,000 callbacks.\n"
         "Beside the hub, in the same run: a bare pycurl loop and bare aiohttp posting the same bodies to the same\n"
-        "callbacks, and the case that 20 of 1,000 callbacks answer only after 5 seconds.\n\n"
+        "callbacks, and the case that 20 of 1,000 callbacks answer only after 5 seconds, on many hosts and on one.\n\n"
         "example:\n  psph bench fanout --quick --json"
     )
 
@@ -422,7 +430,9 @@ class Fanout:
         """No options of its own."""
 
     def run(self, options: argparse.Namespace) -> Outcome:
-        return uvloop.run(measure(QUICK, QUICK_SLOW) if options.quick else measure(FULL, FULL_SLOW))
+        return uvloop.run(
+            measure(QUICK, QUICK_SLOW, QUICK_ONE_HOST) if options.quick else measure(FULL, FULL_SLOW, FULL_ONE_HOST)
+        )
 
 
 BENCHMARK = Fanout()

@@ -5,12 +5,13 @@ from push_hub.delivery.errors import ContentRefusedError, DeliveryError, Overloa
 from push_hub.delivery.fanout import Delivery
 from push_hub.delivery.history import MIGRATIONS as HISTORY_TABLES
 from push_hub.delivery.history import HistoryEntry
+from push_hub.delivery.log import MIGRATIONS as LOG_TABLES
 from push_hub.delivery.log import OwedDelivery, StoredDeadLetter
 from push_hub.delivery.pausing import MIGRATIONS as PAUSE_TABLES
 from push_hub.delivery.pausing import TooManyPausedError
 from push_hub.delivery.retention import MIGRATIONS as RETENTION_TABLES
 
-MIGRATIONS = [*HISTORY_TABLES, *RETENTION_TABLES, *PAUSE_TABLES]
+MIGRATIONS = [*HISTORY_TABLES, *RETENTION_TABLES, *PAUSE_TABLES, *LOG_TABLES]
 
 __all__ = [
     "MIGRATIONS",

@@ -13,13 +13,17 @@ WAITING_FOR_ROOM = "waiting for room at its host"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A delivery that is still owed: what becomes a row of `retries`."""
+    """A delivery that is still owed: what becomes a row of `retries`.
+
+    `asked_until`: the callback itself said that it wants nothing before then.
+    """
 
     subscription: int
     publication: int
     attempts: int
     next_try_at: float
     reason: str
+    asked_until: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

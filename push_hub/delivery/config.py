@@ -9,17 +9,28 @@ from push_hub.model import Dialect
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """`chunk` bounds what a crash can repeat: deliveries handed out whose outcome is not on disk yet."""
+    """`chunk` bounds what a crash can repeat: deliveries handed out whose outcome is not on disk yet.
+
+    What is said of a host here is counted by where it is: the /24 or /64 around its address, whatever names it has.
+    """
 
     chunk: int = 2048
     page: int = 256
     in_flight: int = 128
     slow_in_flight: int = 1024
     per_host: int = 16
+    slow_per_host: int = 64
+    queued_per_host: int = 2048
     parked_per_host: int = 4096
     hosts: int = 50_000
+    crowded_after: float = 0.05
     slow_after: float = 0.25
     timeout: float = 30.0
+
+    @property
+    def unproved_in_flight(self) -> int:
+        """The part of `in_flight` that new callbacks share with those that were slow."""
+        return max(1, self.in_flight // 4)
 
 
 @dataclass(frozen=True, slots=True)

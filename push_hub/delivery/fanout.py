@@ -42,12 +42,10 @@ from push_hub.delivery.saver import Clock, Saver, call_on
 from push_hub.delivery.walks import Job, Walk
 from push_hub.model import Content, Publication, SubscriberSource, Subscription
 from serving.outbound.client import OutboundClient, PostOutcome
-from serving.outbound.errors import OutboundError, UrlRefusedError
+from serving.outbound.errors import OutboundError, ShareTakenError, UrlRefusedError
 from storage import Database, StorageError
 
 STATUS_GONE = 410
-STATUS_TOO_MANY = 429
-FIRST_SERVER_ERROR = 500
 ANSWER_LIMIT = 64 * 1024
 TRIM_EVERY = 60.0
 STOP_GRACE = 2.0
@@ -75,11 +73,12 @@ class Delivery:
         self._observer = observer
         self._gone = gone
         self._log = PublicationLog(database)
-        self._queue = DeliveryQueue(config, rng or random.Random())  # noqa: S311 - jitter, not a secret
+        jitter = rng or random.Random()  # noqa: S311 - not a secret
+        self._queue = DeliveryQueue(config, jitter, client.prefixes.of)
         self._parcels = Parcels(self._log, config.hub_url, config.changes_for)
         self._scan = RetryScan(self._log, self._queue, subscribers, self._parcels)
         self._saver = Saver(self._log, self._queue, clock, self._saved, self._save_failed)
-        self._lane = client.lane(config.limits.timeout, ANSWER_LIMIT, self._answered)
+        self._lane = client.lane(config.limits.timeout, ANSWER_LIMIT, self._answered, self._connected)
         self._pauses = Pauses(database)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._running = False
@@ -137,7 +136,7 @@ class Delivery:
     @property
     def is_idle(self) -> bool:
         """Nothing is being sent or written. Rows may wait for their next try."""
-        return not (self._queue.walks or self._queue.in_flight or self._queue.slow) and self._saver.is_idle
+        return not (self._queue.walks or self._queue.is_sending) and self._saver.is_idle
 
     def history(self, subscription: int) -> list[HistoryEntry]:
         """The last tries for a live subscription, oldest first, also those before a restart."""
@@ -254,12 +253,13 @@ class Delivery:
         queue = self._queue
         due = queue.next_tick()
         if due is not None and due <= now:
-            self._cut_slow(queue.tick(now))
+            queue.tick(now)
         self._scan.run(now)
         self._send(queue.take(now), now)
-        while queue.ready < self._config.limits.in_flight and (walk := queue.wants_page()) is not None:
+        while queue.ready < self._config.limits.in_flight and (walk := queue.wants_page(now)) is not None:
             self._load_page(walk, now)
             self._send(queue.take(now), now)
+        self._cut(queue.displaced(), now)
         self._saver.flush()
 
     def _arm(self, now: float) -> None:
@@ -311,7 +311,10 @@ class Delivery:
             try:
                 job.token = post(callback, headers, body, job)
             except OutboundError as error:
-                self._fail(job, 0, error.reason, now, host_failed=False, final=isinstance(error, UrlRefusedError))
+                self._fail(job, 0, error.reason, now, reached=None, final=isinstance(error, UrlRefusedError))
+
+    def _connected(self, job: Job, prefix: str) -> bool:
+        return self._queue.connected(job, prefix)
 
     def _answered(self, outcomes: list[PostOutcome]) -> None:
         now = self._clock()
@@ -324,10 +327,13 @@ class Delivery:
                 self._queue.delivered(job, status, now)
             elif status == STATUS_GONE:
                 self._end(job, now)
+            elif isinstance(error, ShareTakenError):
+                self._queue.turned_away(job, now)
+            elif error is not None:
+                self._fail(job, 0, error.reason, now, reached=error.reached)
             else:
-                reason = error.reason if error is not None else f"the callback answered {status}"
-                host_failed = status == 0 or status == STATUS_TOO_MANY or status >= FIRST_SERVER_ERROR
-                self._fail(job, status, reason, now, retry_after=retry_after, host_failed=host_failed)
+                reason = f"the callback answered {status}"
+                self._fail(job, status, reason, now, retry_after=retry_after, reached=True)
         self._schedule()
 
     def _end(self, job: Job, now: float) -> None:
@@ -346,21 +352,22 @@ class Delivery:
         reason: str,
         now: float,
         *,
-        host_failed: bool,
+        reached: bool | None,
         retry_after: float = 0.0,
         final: bool = False,
     ) -> None:
         given_up = self._queue.failed(
-            job, reason, now, retry_after=retry_after, host_failed=host_failed, final=final, status=status
+            job, reason, now, retry_after=retry_after, reached=reached, final=final, status=status
         )
         self._tell(DeliveryFailed(job.parcel.id, job.subscription, reason, job.attempts + 1, given_up, now))
 
-    def _cut_slow(self, jobs: list[Job]) -> None:
+    def _cut(self, jobs: list[Job], now: float) -> None:
         for job in jobs:
-            if job.token is not None:
-                self._lane.cut(job.token)  # type: ignore[arg-type]  # the token is what `post` returned
-            reason = f"no answer within {self._config.limits.slow_after:g} seconds while too many others are slow"
-            self._fail(job, 0, reason, self._clock(), host_failed=True)
+            if job.token is None:
+                self._queue.turned_away(job, now)  # it was not even sent
+                continue
+            self._lane.cut(job.token)  # type: ignore[arg-type]  # the token is what `post` returned
+            self._fail(job, 0, "no answer while too many others of its network are slow", now, reached=None)
 
     # The log
 

@@ -1,97 +1,107 @@
-"""The servers that callbacks live on. Limits and the breaker are a host's, shared by all of its callbacks."""
+"""Who is delivered to, and where that is: callbacks, the hosts their URLs name, the networks those hosts are in.
+
+    Recipient         a callback: whether it has proved quick
+    CallbackHost      host and port as URLs name them: whether it can be reached (the breaker)
+    CallbackNetwork   the prefix around the address (`serving.fairness`): what is under way and waits there
+
+What an application answers says something about the callback. Only that nobody can be reached says something about
+the host. How much goes on at a time is counted by network, because names cost nothing.
+"""
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from push_hub.delivery.batch import Key
 from push_hub.delivery.breaker import Breaker, BreakerConfig
 from push_hub.delivery.config import QueueLimits
+from serving.fairness import name_in
 
 if TYPE_CHECKING:
     from push_hub.delivery.walks import Job
 
-CALLBACKS_REMEMBERED = 65_536
+CALLBACKS_REMEMBERED = 262_144
+PROOFS_OF_NEW = 1
+PROOFS_OF_SLOW = 3
 
 
-class Host:
-    """`waiting`: deliveries for the moment a place is free. `parked`: the same, but as rows on disk."""
+class CallbackNetwork:
+    """`window`: what is under way and may take long. `queued`: what waits for a lane. `parked`: rows on disk that wait
+    for a place in the window."""
 
-    __slots__ = ("breaker", "in_flight", "name", "parked", "waiting")
+    __slots__ = ("parked", "prefix", "queued", "window")
 
-    def __init__(self, name: str, breaker: Breaker) -> None:
-        self.name = name
-        self.in_flight = 0
-        self.waiting: deque[Job] = deque()
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.window: dict[Job, None] = {}
+        self.queued = 0
         self.parked: deque[Key] = deque()
-        self.breaker = breaker
 
     @property
     def is_used(self) -> bool:
-        return bool(self.in_flight or self.waiting or self.parked or self.breaker.failures)
+        return bool(self.window or self.queued or self.parked)
 
 
-class Hosts:
-    """All hosts that are known now. At most `hosts`: then those that nothing happens at are forgotten."""
+class CallbackHost:
+    __slots__ = ("breaker", "name", "network")
 
-    def __init__(self, limits: QueueLimits, breaker: BreakerConfig) -> None:
+    def __init__(self, name: str, breaker: Breaker, network: CallbackNetwork) -> None:
+        self.name = name
+        self.breaker = breaker
+        self.network = network
+
+
+class Recipient:
+    """`proofs_owed`: quick answers it has to give until it counts as quick."""
+
+    __slots__ = ("host", "proofs_owed")
+
+    def __init__(self, host: CallbackHost) -> None:
+        self.host = host
+        self.proofs_owed = PROOFS_OF_NEW
+
+
+class Recipients:
+    """All that are known now, bounded: then those forgotten first that nothing happens at."""
+
+    def __init__(self, limits: QueueLimits, breaker: BreakerConfig, prefix_of_name: Callable[[str], str]) -> None:
         self._limits = limits
         self._breaker = breaker
-        self._parking: dict[str, Host] = {}
-        self.by_name: dict[str, Host] = {}
-        self.by_callback: dict[str, Host] = {}
+        self._prefix_of_name = prefix_of_name
+        self._hosts: dict[str, CallbackHost] = {}
+        self._networks: dict[str, CallbackNetwork] = {}
+        self.by_callback: dict[str, Recipient] = {}
 
-    def get(self, name: str) -> Host:
-        host = self.by_name.get(name)
-        if host is None:
-            if len(self.by_name) >= self._limits.hosts:
-                self._forget_idle()
-            host = self.by_name[name] = Host(name, Breaker(self._breaker))
-        return host
-
-    def of(self, callback: str) -> Host:
-        """`get` by the whole URL. Remembered, because the same callbacks come back with every publication."""
-        host = self.by_callback.get(callback)
-        if host is None:
-            host = self.get(host_name(callback))
+    def of(self, callback: str) -> Recipient:
+        """By the whole URL: the same callbacks come back with every publication."""
+        recipient = self.by_callback.get(callback)
+        if recipient is None:
             if len(self.by_callback) >= CALLBACKS_REMEMBERED:
-                self.by_callback.clear()
-            self.by_callback[callback] = host
+                del self.by_callback[next(iter(self.by_callback))]
+            recipient = self.by_callback[callback] = Recipient(self._host(name_in(callback)))
+        return recipient
+
+    def network(self, prefix: str) -> CallbackNetwork:
+        network = self._networks.get(prefix)
+        if network is None:
+            if len(self._networks) >= self._limits.hosts:
+                self._networks = {name: known for name, known in self._networks.items() if known.is_used}
+            network = self._networks[prefix] = CallbackNetwork(prefix)
+        return network
+
+    def locate(self, host: CallbackHost) -> CallbackNetwork:
+        """Where a host is by now: somebody else may have connected to it meanwhile."""
+        prefix = self._prefix_of_name(host.name)
+        if prefix != host.network.prefix:
+            host.network = self.network(prefix)
+        return host.network
+
+    def _host(self, name: str) -> CallbackHost:
+        host = self._hosts.get(name)
+        if host is None:
+            if len(self._hosts) >= self._limits.hosts:
+                # A recipient keeps its own host object, so only sharing is lost.
+                self._hosts = {known: one for known, one in self._hosts.items() if one.breaker.failures}
+            network = self.network(self._prefix_of_name(name))
+            host = self._hosts[name] = CallbackHost(name, Breaker(self._breaker), network)
         return host
-
-    def park(self, host: Host, key: Key) -> bool:
-        """Remember a row for the moment its host has room. False: too many are remembered; its time will come."""
-        if len(host.parked) >= self._limits.parked_per_host:
-            return False
-        host.parked.append(key)
-        self._parking[host.name] = host
-        return True
-
-    def unparked(self, room: int, active: set[Key]) -> list[Key]:
-        """Rows whose host has room again, at most `room`, the hosts in turn."""
-        keys: list[Key] = []
-        for host in list(self._parking.values()):
-            if len(keys) >= room:
-                break
-            free = self._limits.per_host - host.in_flight - len(host.waiting)
-            # A key that is active has a row that is not on disk yet: its time comes with the next batch.
-            while host.parked and free > 0 and len(keys) < room and host.parked[0] not in active:
-                keys.append(host.parked.popleft())
-                free -= 1
-            del self._parking[host.name]
-            if host.parked:
-                self._parking[host.name] = host  # at the end: the others first, next time
-        return keys
-
-    def _forget_idle(self) -> None:
-        # Hosts with jobs that are loaded but not sent look idle too; such a job keeps its own Host object, so only
-        # sharing is lost.
-        self.by_callback.clear()
-        self.by_name = {name: host for name, host in self.by_name.items() if host.is_used}
-
-
-def host_name(callback: str) -> str:
-    """Host and port as written: a cheap key, because every delivery asks for it."""
-    try:
-        return callback.split("/", 3)[2]
-    except IndexError:
-        return callback

@@ -9,9 +9,18 @@ from push_hub.delivery.config import Retention
 from push_hub.delivery.history import save_history
 from push_hub.delivery.retention import Trimmed, trim
 from push_hub.model import Content, Publication
-from storage import Database, Row, Transaction
+from storage import Database, Migration, Row, Transaction
 
 PUBLICATION_COLUMNS = "id, topic, self_url, content_type, body, changes, accepted_at"
+MIGRATIONS = [
+    Migration(
+        "push_hub_delivery",
+        4,
+        # When a callback that answered with Retry-After wants to be asked again: not even something new comes earlier.
+        ["ALTER TABLE retries ADD COLUMN asked_until REAL NOT NULL DEFAULT 0"],
+    )
+]
+DUE_COLUMNS = "subscription, publication, attempts, next_try_at, asked_until"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +35,8 @@ class DueRow:
     subscription: int
     publication: int
     attempts: int
+    next_try_at: float
+    asked_until: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +134,15 @@ class PublicationLog:
 
     def due(self, now: float, limit: int) -> list[DueRow]:
         rows = self._database.read(
-            "SELECT subscription, publication, attempts FROM retries WHERE next_try_at <= ? "
-            "ORDER BY next_try_at LIMIT ?",
+            f"SELECT {DUE_COLUMNS} FROM retries WHERE next_try_at <= ? ORDER BY next_try_at LIMIT ?",  # noqa: S608
             (now, limit),
         )
         return [DueRow(*row) for row in rows]
 
     def owed(self, key: Key) -> DueRow | None:
         rows = self._database.read(
-            "SELECT subscription, publication, attempts FROM retries WHERE subscription = ? AND publication = ?", key
+            f"SELECT {DUE_COLUMNS} FROM retries WHERE subscription = ? AND publication = ?",  # noqa: S608
+            key,
         )
         return DueRow(*rows[0]) if rows else None
 
@@ -194,10 +205,14 @@ def _publication(row: Row) -> Publication:
 def _apply(tx: Transaction, batch: Batch, now: float) -> None:
     if batch.rows:
         tx.execute_many(
-            "INSERT INTO retries (subscription, publication, attempts, next_try_at, reason) VALUES (?, ?, ?, ?, ?) "
-            "ON CONFLICT (subscription, publication) DO UPDATE SET attempts = excluded.attempts, "
-            "next_try_at = excluded.next_try_at, reason = excluded.reason",
-            [(row.subscription, row.publication, row.attempts, row.next_try_at, row.reason) for row in batch.rows],
+            "INSERT INTO retries (subscription, publication, attempts, next_try_at, reason, asked_until) "
+            "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (subscription, publication) DO UPDATE SET "
+            "attempts = excluded.attempts, next_try_at = excluded.next_try_at, reason = excluded.reason, "
+            "asked_until = excluded.asked_until",
+            [
+                (row.subscription, row.publication, row.attempts, row.next_try_at, row.reason, row.asked_until)
+                for row in batch.rows
+            ],
         )
     if batch.settled:
         tx.execute_many("DELETE FROM retries WHERE subscription = ? AND publication = ?", batch.settled)

@@ -1,12 +1,13 @@
-"""Brings rows whose time has come back into the queue, the earliest first."""
+"""Brings rows back into the queue: whose time has come, for whom there is room again, and to be tried early."""
 
-from push_hub.delivery.batch import WAITING_FOR_ROOM, Key
-from push_hub.delivery.log import PublicationLog
+from push_hub.delivery.batch import FAR
+from push_hub.delivery.log import DueRow, PublicationLog
 from push_hub.delivery.parcels import Parcels
 from push_hub.delivery.queue import DeliveryQueue
 from push_hub.model import SubscriberSource
 
 SCAN_LIMIT = 256
+EARLY_AT_ONCE = 64
 SCAN_PAUSE = 0.05
 NEVER = float("inf")
 
@@ -31,10 +32,17 @@ class RetryScan:
     def run(self, now: float) -> None:
         if now >= self.due_at and now - self._looked_at >= SCAN_PAUSE:
             self._look(now)
-        for key in self._queue.unparked():
+        queue = self._queue
+        for key in queue.unparked():
             row = self._log.owed(key)
-            if row is not None and key not in self._queue.active and self._queue.is_first_owed(key):
-                self._offer(key, row.attempts, now)
+            if row is not None and key not in queue.active and queue.is_first_owed(key):
+                self._offer(row, now)
+        for key in queue.early(min(EARLY_AT_ONCE, queue.room_for_retries())):
+            row = self._log.owed(key)
+            if row is None:
+                queue.early_later(key)
+            elif queue.is_first_owed(key):
+                self._offer_early(row, now)
 
     def _look(self, now: float) -> None:
         queue = self._queue
@@ -52,15 +60,28 @@ class RetryScan:
             if room <= 0:
                 break
             room -= 1
-            self._offer(key, row.attempts, now)
+            self._offer(row, now)
         following = self._log.next_due(now)
         self.due_at = now + SCAN_PAUSE if len(rows) >= limit else (following or NEVER)
 
-    def _offer(self, key: Key, attempts: int, now: float) -> None:
+    def _offer(self, row: DueRow, now: float) -> None:
+        key = (row.subscription, row.publication)
         # Read anew: the subscriber may have left, or changed its secret, since the row was written.
-        subscription = self._subscribers.get(key[0], now)
-        parcel = self._parcels.get(key[1])
+        subscription = self._subscribers.get(row.subscription, now)
+        parcel = self._parcels.get(row.publication)
         if subscription is None or parcel is None:
             self._queue.drop_row(key)
-        elif not self._queue.add_retry(subscription, parcel, attempts):
-            self._queue.put_off(key, attempts, now + 1.0, WAITING_FOR_ROOM)
+        elif not self._queue.add_retry(subscription, parcel, row.attempts):
+            self._queue.park_row(key, subscription.callback, row.attempts, now)
+
+    def _offer_early(self, row: DueRow, now: float) -> None:
+        """Not when nobody knows when its time is, when the callback said that it wants to be left alone, or when its
+        host cannot be reached."""
+        if row.next_try_at >= FAR or now < row.asked_until:
+            return
+        subscription = self._subscribers.get(row.subscription, now)
+        parcel = self._parcels.get(row.publication)
+        if subscription is None or parcel is None or not self._queue.can_be_reached(subscription.callback, now):
+            return
+        if self._queue.add_retry(subscription, parcel, row.attempts, row.next_try_at):
+            self._queue.counts.early += 1

@@ -29,5 +29,8 @@ class RetrySchedule:
             return None
         # The exponent is bounded before it is used: a large count must not overflow.
         steps = min(max(attempts, 1) - 1, 64)
-        wait = min(self.longest, self.first * self.factor**steps) * (0.5 + 0.5 * rng.random())
-        return now + max(wait, min(max(retry_after, 0.0), self.longest_asked))
+        return self.after(now, min(self.longest, self.first * self.factor**steps), retry_after, rng)
+
+    def after(self, now: float, wait: float, retry_after: float, rng: random.Random) -> float:
+        """`wait` from now with jitter, or as much later as the server asked for."""
+        return now + max(wait * (0.5 + 0.5 * rng.random()), min(max(retry_after, 0.0), self.longest_asked))

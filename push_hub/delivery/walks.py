@@ -10,7 +10,7 @@ from collections.abc import Set
 from enum import Enum
 
 from push_hub.delivery.batch import DeliveredPage, Key
-from push_hub.delivery.hosts import Host
+from push_hub.delivery.hosts import CallbackNetwork, Recipient
 from push_hub.delivery.signing import Parcel
 from push_hub.model import Subscription
 
@@ -27,23 +27,47 @@ class JobState(Enum):
 READY, WAITING, SENT, DONE = JobState.READY, JobState.WAITING, JobState.SENT, JobState.DONE
 
 
-class Job:
-    """One delivery. `stored`: a row on disk stands for it; then it belongs to no page. `status`: once delivered."""
+class Pace(Enum):
+    """What a delivery takes while it is under way: see `lanes`."""
 
-    __slots__ = ("attempts", "host", "page", "parcel", "slow", "state", "status", "stored", "subscription", "token")
+    QUICK = 0
+    UNPROVED = 1
+    SLOW = 2
+
+
+class Job:
+    """One delivery. `page` is None: a row on disk stands for it. `status`: once delivered. `since`: when it was sent or
+    began to wait. `planned`: it is tried before its time, which was this."""
+
+    __slots__ = (
+        "attempts",
+        "network",
+        "pace",
+        "page",
+        "parcel",
+        "planned",
+        "recipient",
+        "since",
+        "state",
+        "status",
+        "subscription",
+        "token",
+    )
 
     def __init__(
-        self, subscription: Subscription, parcel: Parcel, host: Host, page: "Page | None", attempts: int, stored: bool
+        self, subscription: Subscription, parcel: Parcel, recipient: Recipient, page: "Page | None", attempts: int
     ) -> None:
         self.subscription = subscription
         self.parcel = parcel
-        self.host = host
+        self.recipient = recipient
+        self.network: CallbackNetwork = recipient.host.network
         self.page = page
         self.attempts = attempts
-        self.stored = stored
-        self.slow = False
+        self.pace = Pace.QUICK
         self.state = READY
+        self.since = 0.0
         self.status = 0
+        self.planned = 0.0
         self.token: object = None
 
     @property
@@ -52,18 +76,17 @@ class Job:
 
 
 class Page:
-    """Some of a walk's subscribers. `open`: not settled and not written down; `unsent`: their turn has not come."""
+    """Some of a walk's subscribers. `open`: not settled and not written down. `detached`: left it as rows."""
 
-    __slots__ = ("detached", "jobs", "last_id", "loaded_at", "open", "unsent", "walk")
+    __slots__ = ("detached", "jobs", "last_id", "late", "open", "walk")
 
-    def __init__(self, walk: "Walk", last_id: int, loaded_at: float) -> None:
+    def __init__(self, walk: "Walk", last_id: int) -> None:
         self.walk = walk
         self.last_id = last_id
-        self.loaded_at = loaded_at
         self.jobs: list[Job] = []
         self.open = 0
-        self.unsent = 0
         self.detached = 0
+        self.late = False
 
     def close(self) -> DeliveredPage:
         """Let go of the jobs (each refers back to the page) and say who was delivered to at the first try."""
@@ -114,6 +137,11 @@ class Turns:
     def next(self) -> Walk | None:
         """Take the walk whose turn it is; give it back with `again` when it has more pages."""
         return self._turns.popleft() if self._turns else None
+
+    @property
+    def is_somebody_left_out(self) -> bool:
+        """Whether the walk whose turn it is has nothing loaded at all."""
+        return bool(self._turns) and not self._turns[0].pages
 
     def again(self, walk: Walk) -> None:
         self._turns.append(walk)

@@ -133,7 +133,7 @@ class Transfer:
         """libcurl's error in our words. Host names are the caller's to add: it knows the URL."""
         if self.too_large:
             self.setup.counts.too_large += 1
-            return ResponseTooLargeError(f"the answer is longer than {self.max_bytes} bytes")
+            return ResponseTooLargeError(f"the answer is longer than {self.max_bytes} bytes", reached=True)
         if self.refused is not None:
             return AddressRefusedError(f"this hub does not connect there: {self.refused}")
         if self.taken is not None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import socket
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -94,9 +95,11 @@ def quick_config(**limits: Any) -> DeliveryConfig:
 
 
 class CallbackServer:
-    """A small HTTP/1.1 server that records every request and answers as it is told; None: no answer at all."""
+    """A small HTTP/1.1 server that records every request and answers as it is told; None: no answer at all, nothing:
+    it hangs up. `listening`: a bound socket to use."""
 
-    def __init__(self, answer: Answer | None = None) -> None:
+    def __init__(self, answer: Answer | None = None, *, listening: socket.socket | None = None) -> None:
+        self._socket = listening
         self.answer = answer or (lambda _path, _headers, _body: OK)
         self.requests: list[tuple[str, dict[str, str], bytes]] = []
         self.lines: list[list[str]] = []
@@ -104,7 +107,10 @@ class CallbackServer:
         self._writers: list[asyncio.StreamWriter] = []
 
     async def __aenter__(self) -> "CallbackServer":
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        if self._socket is None:
+            self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        else:
+            self._server = await asyncio.start_server(self._serve, sock=self._socket)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -135,6 +141,8 @@ class CallbackServer:
                 self.lines.append(head)
                 answer = self.answer(path, headers, body)
                 self._arrived.set()
+                if answer == b"":
+                    break
                 if answer is not None:
                     writer.write(answer)
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
@@ -185,12 +193,12 @@ class Clock:
 class Rig:
     """A delivery on a real file that tells what it does, with a clock that can be set forward."""
 
-    def __init__(self, database: Database, config: DeliveryConfig) -> None:
+    def __init__(self, database: Database, config: DeliveryConfig, client: OutboundClient) -> None:
         self.database = database
         self.seen = Seen()
         self.clock = Clock()
         self.gone: list[Subscription] = []
-        self.client = loopback_client()
+        self.client = client
         self.delivery = Delivery(
             database,
             TableSubscribers(database),
@@ -223,9 +231,11 @@ class Rig:
 
 
 @asynccontextmanager
-async def rig(folder: Path, config: DeliveryConfig | None = None) -> AsyncIterator[Rig]:
+async def rig(
+    folder: Path, config: DeliveryConfig | None = None, client: OutboundClient | None = None
+) -> AsyncIterator[Rig]:
     with open_database(folder) as database:
-        made = Rig(database, config or quick_config())
+        made = Rig(database, config or quick_config(), client or loopback_client())
         try:
             yield made
         finally:

@@ -109,7 +109,7 @@ async def test_order_for_a_callback_is_kept_whatever_fails(tmp_path: Path, seed:
 
 
 async def test_callbacks_that_never_answer_do_not_hold_back_the_others(tmp_path: Path) -> None:
-    config = quick_config(in_flight=8, page=16, chunk=128, per_host=4, slow_after=0.02)
+    config = quick_config(in_flight=8, page=16, chunk=128, per_host=4, slow_per_host=4, slow_after=0.02)
     async with rig(tmp_path, config) as made, CallbackServer() as fast, CallbackServer(lambda *_: None) as silent:
         subscribe(made.database, [silent.url(f"/{n}") for n in range(40)])
         subscribe(made.database, [fast.url(f"/{n}") for n in range(60)])

@@ -54,7 +54,7 @@ def test_what_is_still_to_be_delivered_is_not_trimmed(tmp_path: Path) -> None:
     with open_database(tmp_path) as database:
         log = fill(database)
         database.write(lambda tx: tx.execute("INSERT INTO fanouts VALUES (3, 0)")).result()
-        database.write(lambda tx: tx.execute("INSERT INTO retries VALUES (1, 5, 1, 0, 'r')")).result()
+        database.write(lambda tx: tx.execute("INSERT INTO retries VALUES (1, 5, 1, 0, 'r', 0)")).result()
         log.trim(Retention(publications=1, bytes=10**12, age=10**9), 10.0).result()
         assert kept(database) == [3, 5]
 
@@ -156,7 +156,8 @@ async def test_history_is_the_same_after_a_restart(tmp_path: Path) -> None:
     failed = "the callback answered 500"
     assert told[1] == [(first, 204, None), (second, 204, None)]
     assert told[2] == [(first, 500, failed)] * 2 + [(first, 204, None), (second, 204, None)]
-    assert told[3] == [(first, 500, failed)] * 4 + [(second, 500, failed)] * 4
+    # The second publication had the first tried at once, which does not count.
+    assert told[3] == [(first, 500, failed)] * 5 + [(second, 500, failed)] * 4
     assert told[4] == [(second, 204, None)]
 
 

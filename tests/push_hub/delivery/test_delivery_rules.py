@@ -2,7 +2,7 @@
 
 import hmac
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from hypothesis import given, settings
@@ -14,8 +14,9 @@ from push_hub.delivery.config import DeliveryConfig, QueueLimits
 from push_hub.delivery.queue import DeliveryQueue
 from push_hub.delivery.schedule import RetrySchedule
 from push_hub.delivery.signing import Parcel, signature, signature_matches
-from push_hub.delivery.walks import Job
+from push_hub.delivery.walks import Job, Pace
 from push_hub.model import Content, Dialect, Publication, SignatureMethod, Subscription
+from tests.push_hub.delivery.model_disk import ModelDisk
 
 
 @given(
@@ -79,32 +80,6 @@ def test_a_signature_is_the_hmac_of_the_body(secret: bytes, method: SignatureMet
     assert not signature_matches(secret, method, body + b"x", signed)
 
 
-class Disk:
-    """What would be on disk: batches applied whole, in order, as the log applies them."""
-
-    def __init__(self) -> None:
-        self.fanouts: dict[int, int] = {}
-        self.rows: dict[tuple[int, int], float] = {}
-        self.dead: set[tuple[int, int]] = set()
-
-    def apply(self, batch: Batch, now: float) -> None:
-        for row in batch.rows:
-            self.rows[row.subscription, row.publication] = row.next_try_at
-        for key in batch.settled:
-            self.rows.pop(key, None)
-        for subscription in {key[0] for key in batch.settled}:
-            first = min((key for key in self.rows if key[0] == subscription), default=None)
-            if first is not None and self.rows[first] >= FAR:
-                self.rows[first] = now
-        for subscription, publication in batch.behind:
-            earlier = any(s == subscription and p < publication for s, p in self.rows)
-            self.rows.setdefault((subscription, publication), FAR if earlier else now)
-        self.dead.update((letter.subscription.id, letter.publication) for letter in batch.dead)
-        self.fanouts.update(batch.positions)
-        for publication in batch.finished:
-            self.fanouts.pop(publication, None)
-
-
 class World:
     """Publications of two topics to subscribers on a few hosts, with a process that may die at any step."""
 
@@ -113,7 +88,17 @@ class World:
         self.now = 1000.0
         self.config = DeliveryConfig(
             "http://hub/",
-            QueueLimits(chunk=8, page=3, in_flight=4, slow_in_flight=3, per_host=2, slow_after=1.0, timeout=5.0),
+            QueueLimits(
+                chunk=8,
+                page=3,
+                in_flight=4,
+                slow_in_flight=3,
+                per_host=2,
+                slow_per_host=2,
+                crowded_after=0.5,
+                slow_after=1.0,
+                timeout=5.0,
+            ),
             RetrySchedule(first=1, factor=2, longest=8, attempts=1000, max_age=1e12),
             BreakerConfig(failures=3, cooldown=2, longest_cooldown=8),
         )
@@ -122,9 +107,12 @@ class World:
             for n in range(subscribers)
         ]
         self.topics = {n + 1: f"t{self.rng.randrange(2)}" for n in range(publications)}
-        self.disk = Disk()
+        self.disk = ModelDisk()
         self.disk.fanouts = dict.fromkeys(self.topics, 0)
         self.received: dict[int, list[int]] = defaultdict(list)
+        # What names resolve to: all to one network, or each to its own.
+        one = self.rng.random() < 0.5
+        self.prefixes = {f"h{n}": "p" if one else f"p{n}" for n in range(3)}
         self.crashes = 0
         self.repeats = 0
         self.start()
@@ -151,31 +139,39 @@ class World:
     def step(self, failing: float) -> None:
         queue, rng = self.queue, self.rng
         self.now += rng.random()
-        for job in queue.tick(self.now):
-            self.flying.remove(job)
-            queue.failed(job, "cut", self.now, retry_after=0, host_failed=True, final=False)
+        queue.tick(self.now)
         due = [key for key, when in sorted(self.disk.rows.items(), key=lambda item: item[1]) if when <= self.now]
         for key in [*queue.unparked(), *due]:
             if key in queue.active or key not in self.disk.rows or not queue.is_first_owed(key):
                 continue
-            if queue.room_for_retries() and not queue.add_retry(self.subscriptions[key[0] - 1], self.parcel(key[1]), 1):
-                queue.put_off(key, 1, self.now + 1, "busy")
-        while (walk := queue.wants_page()) is not None:
+            subscription = self.subscriptions[key[0] - 1]
+            if queue.room_for_retries() and not queue.add_retry(subscription, self.parcel(key[1]), 1):
+                queue.park_row(key, subscription.callback, 1, self.now)
+        for key in queue.early(min(2, queue.room_for_retries())):
+            if key not in self.disk.rows:
+                queue.early_later(key)
+            elif queue.is_first_owed(key) and self.disk.rows[key] < FAR:
+                queue.add_retry(self.subscriptions[key[0] - 1], self.parcel(key[1]), 1, self.disk.rows[key])
+        while (walk := queue.wants_page(self.now)) is not None:
             walk.parcel = walk.parcel or self.parcel(walk.publication)
             queue.add_page(walk, self.page(walk.topic, walk.position), self.now)
-        self.flying += queue.take(self.now)
-        limits = self.config.limits
-        assert queue.reserved <= limits.chunk
-        assert queue.in_flight <= limits.in_flight
-        per_host: dict[str, int] = defaultdict(int)
-        for job in self.flying:
-            per_host[job.host.name] += 1
-        assert all(count <= limits.per_host for count in per_host.values())
+        for job in queue.take(self.now):
+            if queue.connected(job, self.prefixes[job.recipient.host.name]):
+                self.flying.append(job)
+            else:
+                queue.turned_away(job, self.now)
+        for job in queue.displaced():
+            if job in self.flying:
+                self.flying.remove(job)
+                queue.failed(job, "cut", self.now, retry_after=0, reached=None, final=False)
+            else:
+                queue.turned_away(job, self.now)
+        self.check_bounds()
         rng.shuffle(self.flying)
         for _ in range(rng.randrange(len(self.flying) + 1)):
             job = self.flying.pop()
             if rng.random() < failing:
-                queue.failed(job, "no", self.now, retry_after=0, host_failed=rng.random() < 0.5, final=False)
+                queue.failed(job, "no", self.now, retry_after=0, reached=rng.choice([True, False, None]), final=False)
             else:
                 self.receive(job)
                 queue.delivered(job, 200, self.now)
@@ -186,6 +182,19 @@ class World:
             self.disk.apply(self.saving, self.now)
             queue.saved(self.saving)
             self.saving = None
+
+    def check_bounds(self) -> None:
+        limits, lanes = self.config.limits, self.queue.lanes
+        assert self.queue.reserved <= limits.chunk
+        assert self.queue.in_flight <= limits.in_flight
+        assert lanes.slow <= limits.slow_in_flight
+        assert len(self.flying) <= limits.in_flight + limits.slow_in_flight
+        held = Counter((job.network.prefix, job.pace) for job in self.flying)
+        for (prefix, pace), count in held.items():
+            assert pace is not Pace.QUICK or count <= limits.per_host
+            assert pace is not Pace.UNPROVED or count <= 1, "half of the unproved lanes"
+            assert count <= limits.slow_per_host + limits.per_host, prefix
+        assert sum(1 for job in self.flying if job.pace is not Pace.SLOW) == self.queue.in_flight
 
     def receive(self, job: Job) -> None:
         seen = self.received[job.subscription.id]
@@ -239,7 +248,7 @@ def test_topics_take_turns() -> None:
     queue.add_walk(2, "b", 0)
     order: list[int] = []
     while not order or order[-1] != 1000:
-        while (walk := queue.wants_page()) is not None:
+        while (walk := queue.wants_page(0.0)) is not None:
             people = many if walk.topic == "a" else few
             walk.parcel = Parcel(
                 Publication(walk.publication, walk.topic, "s", Content("t/p", b""), 0.0), "http://hub/", frozenset()
