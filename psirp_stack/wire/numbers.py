@@ -115,5 +115,39 @@ PROTO_OFFSETS: dict[int, int] = {
 }
 """Where the headers that have a `proto` field keep it, by their type."""
 
+# Frames of a sealed link: a PSIRP frame begins with FORWARDING_TYPE, so the first byte tells them apart.
+SEALED_TYPE = 0x10
+"""A PSIRP frame, encrypted for the neighbour at the other end of the link."""
+OFFER_TYPE = 0x11
+"""A frame of the handshake in which two neighbours prove the domain's secret to each other."""
+SEAL_VERSION = 0x01
+AES_256_GCM = 0x01
+"""The only cipher there is; a frame that names another one is malformed."""
+
+# Sealed frame. The header is the nonce of its cipher, so that it cannot be changed either.
+LABEL_OFFSET = 1
+LABEL_BYTES = 5
+COUNTER_OFFSET = LABEL_OFFSET + LABEL_BYTES
+COUNTER_BYTES = 6
+SEALED_HEADER_BYTES = COUNTER_OFFSET + COUNTER_BYTES
+TAG_BYTES = 16
+SEALED_OVERHEAD = SEALED_HEADER_BYTES + TAG_BYTES
+"""Bytes by which a frame grows when it is sealed."""
+
+# Offer, always of the same size: more than Ethernet pads.
+OFFER_VERSION_OFFSET = 1
+OFFER_CIPHER_OFFSET = 2
+OFFER_STEP_OFFSET = 3
+OFFER_SHARE_OFFSET = 4
+SHARE_ID_BYTES = 16
+OFFER_PUBLIC_OFFSET = OFFER_SHARE_OFFSET + SHARE_ID_BYTES
+PUBLIC_BYTES = 32
+OFFER_ECHO_OFFSET = OFFER_PUBLIC_OFFSET + PUBLIC_BYTES
+OFFER_CONFIRMATION_OFFSET = OFFER_ECHO_OFFSET + SHARE_ID_BYTES
+CONFIRMATION_BYTES = 16
+OFFER_MAC_OFFSET = OFFER_CONFIRMATION_OFFSET + CONFIRMATION_BYTES
+MAC_BYTES = 16
+OFFER_BYTES = OFFER_MAC_OFFSET + MAC_BYTES
+
 MAX_CHAIN_BYTES = FORWARDING_BYTES + RENDEZVOUS_BYTES + METADATA_BYTES + AUTHENTICATION_BYTES
 """All headers of one frame: there is at most one of each kind."""
