@@ -56,7 +56,8 @@ roles = []                          # "rendezvous", "topology"; node.domain name
 
 [node.domain]
 seed = "psph"                       # the same at all nodes: link tags follow from it
-# secret_file = "domain.secret"     # the same at all nodes: who does not have it is not let in
+# secret_file = "domain.secret"     # the same at all nodes (`psph keys setup`): seals links, lets nobody else in
+open = false                        # true: no secret, and whoever reaches a link can join, read and forge
 # graph_file = "graph.tsv"          # an edge list: choose tags over this graph instead of by chance
 rendezvous = []                     # names of nodes: no other is believed to be rendezvous,
 topology = []                       # or topology manager,

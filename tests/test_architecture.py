@@ -30,6 +30,7 @@ SANS_IO = [
     "psirp_stack/control",
     "psirp_stack/topology",
     "psirp_stack/transport",
+    "psirp_stack/sealing",
     "psirp_stack/authentication",
     "psirp_stack/rendezvous/session.py",
     "psirp_stack/rendezvous/requests.py",

@@ -1,25 +1,32 @@
-"""`psph keys`: make signing keys, show them, and say whose signatures count.
+"""`psph keys`: make a domain's secret and signing keys, show keys, and say whose signatures count.
 
-Keys live in one folder: `NAME.key` (private) and `NAME.pub` (public), and `trusted/NAME.pub` for the keys of others.
-All files are readable by their owner alone.
+Keys live in one folder: `domain.secret`, `NAME.key` (private) and `NAME.pub` (public), and `trusted/NAME.pub` for the
+keys of others. All files are readable by their owner alone.
 """
 
 import argparse
+import base64
 import json
 import os
 import re
+import secrets
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from gateway.cli.errors import CommandError
-from psirp_stack.authentication.keys import KeyFileError, KeyPair, PublicKey
+from psirp_stack.authentication.keys import KeyFileError, KeyPair, PublicKey, write_new
 from psirp_stack.control.codes import Role
 from psirp_stack.control.role_grants import make_grant, save_grant
+from psirp_stack.node.config import NodeConfigError, read_secret
 
 EXAMPLES = """
 examples:
+  psph keys setup gate                      everything a domain and its first node need, in one command
+  psph keys setup gate --role rendezvous --role topology      and grants of its roles
+  psph keys setup other --member            what one more node of the domain needs; copy domain.secret there first
   psph keys new newsroom                    make a key: newsroom.key, newsroom.pub
   psph keys show newsroom                   its hash (what policies name it by) and its public key
   psph keys show newsroom --json
@@ -34,6 +41,11 @@ The folder is --dir, or $PSPH_KEYS, or ~/.config/psph/keys. Give others the .pub
 that is there is never overwritten.
 """
 
+SECRET_NAME = "domain.secret"  # noqa: S105  (a file's name)
+SECRET_BYTES = 32
+DOMAIN_NAME = "domain"
+GRANT_SUFFIX = ".grant"
+USUAL_DAYS = 365
 PRIVATE_SUFFIX = ".key"
 PUBLIC_SUFFIX = ".pub"
 TRUSTED_FOLDER = "trusted"
@@ -56,10 +68,26 @@ class Description:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Make and keep the Ed25519 keys that sign publications and requests."
+    parser.description = "Make and keep a domain's secret, and the Ed25519 keys that sign publications and requests."
     parser.epilog = EXAMPLES
     parser.add_argument("--dir", type=Path, help="the folder of the keys")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    setup = verbs.add_parser(
+        "setup",
+        help="make everything that a domain and a node need",
+        description=(
+            "Make the domain's secret (domain.secret: who does not know it is not let in), the domain's key\n"
+            "(domain.key: it signs grants of roles) and a node's signing key, and say what to write into the node's\n"
+            "configuration. What is there already is kept, so it does no harm to run it again."
+        ),
+    )
+    setup.add_argument("name", metavar="NAME", help="the node that signs with the key")
+    setup.add_argument(
+        "--member", action="store_true", help="the domain exists: its secret must be there, its key is not needed"
+    )
+    setup.add_argument(
+        "--role", action="append", choices=list(GRANTABLE), default=[], help="grant the node this role; may be repeated"
+    )
     new = verbs.add_parser("new", help="make a key", description="Make a key. An example: psph keys new newsroom")
     new.add_argument("name", metavar="NAME")
     show = verbs.add_parser("show", help="show one key, own or trusted")
@@ -74,7 +102,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     grant.add_argument("roles", metavar="ROLE", nargs="+", choices=list(GRANTABLE), help=" or ".join(GRANTABLE))
     grant.add_argument("--by", metavar="NAME", required=True, help="the domain's key, one of your own")
     grant.add_argument("--to", metavar="NAME", required=True, help="the node's key, own or trusted")
-    grant.add_argument("--days", type=int, default=365, help="for how long it counts (default: %(default)s)")
+    grant.add_argument("--days", type=int, default=USUAL_DAYS, help="for how long it counts (default: %(default)s)")
     grant.add_argument("--out", type=Path, required=True, help="the file to write: `keys.grant` of the node")
     listing = verbs.add_parser("list", help="show all keys")
     for verb in (show, listing):
@@ -85,6 +113,8 @@ def run(args: argparse.Namespace) -> int:
     folder = args.dir or _default_folder()
     try:
         match args.verb:
+            case "setup":
+                setup(folder, args.name, roles=args.role, member=args.member)
             case "new":
                 _print(make(folder, args.name), as_json=False)
             case "show":
@@ -94,7 +124,7 @@ def run(args: argparse.Namespace) -> int:
             case "forget":
                 forget_key(folder, args.name)
             case "grant":
-                until = grant_roles(folder, args)
+                until = grant_roles(folder, args.node, args.roles, args.out, by=args.by, to=args.to, days=args.days)
                 print(f"{args.out}: {args.node} may be {' and '.join(args.roles)} until {until:%Y-%m-%d}")
             case _:
                 return _list(folder, as_json=args.json)
@@ -113,6 +143,72 @@ def make(folder: Path, name: str) -> Description:
     pair.save(private)
     pair.public.save(public)
     return _describe(name, "own", pair.public, private)
+
+
+def setup(folder: Path, name: str, *, roles: Sequence[str], member: bool) -> None:
+    """Secret, domain's key and node's key: makes what is missing, checks what is there, says how to use them."""
+    _check_name(name)
+    if name == DOMAIN_NAME:
+        raise CommandError(f"{name!r} is the name of the domain's own key: give the node another one")
+    if member and roles:
+        raise CommandError(
+            "--role takes the domain's key, which a member does not have: use `psph keys grant` where it is"
+        )
+    secret = folder / SECRET_NAME
+    if member and not secret.exists():
+        raise CommandError(f"{secret} is not there: copy it from another node of the domain (mode 0600)")
+    _make_folder(folder)
+    _say_made(secret, made=_make_secret(secret), what="the same at all nodes; who does not know it is not let in")
+    if not member:
+        what = "signs grants of roles: keep it away from the nodes, give them domain.pub"
+        _say_made(folder / f"{DOMAIN_NAME}{PRIVATE_SUFFIX}", made=_make_pair(folder, DOMAIN_NAME), what=what)
+    own = folder / f"{name}{PRIVATE_SUFFIX}"
+    _say_made(own, made=_make_pair(folder, name), what=f"{name} signs with it; give others {name}{PUBLIC_SUFFIX}")
+    trust_key(folder, folder / f"{name}{PUBLIC_SUFFIX}", name)
+    lines = ["[domain]", _setting("secret_file", secret)]
+    public, grant = folder / f"{DOMAIN_NAME}{PUBLIC_SUFFIX}", folder / f"{name}{GRANT_SUFFIX}"
+    if public.exists():
+        lines.append(_setting("key", public))
+    lines += ["[keys]", _setting("signing", own), _setting("trusted", folder / TRUSTED_FOLDER)]
+    if roles and not grant.exists():
+        _say_made(
+            grant, made=True, what=f"until {grant_roles(folder, name, roles, grant):%Y-%m-%d}: {', '.join(roles)}"
+        )
+    if grant.exists():
+        lines.append(_setting("grant", grant))
+    print("\nIn the node's configuration (a gateway's: [node.domain], [node.keys]):")
+    print("\n".join(lines))
+
+
+def _setting(key: str, path: Path) -> str:
+    return f"{key} = {json.dumps(str(path.absolute()))}"
+
+
+def _make_secret(path: Path) -> bool:
+    """Whether it was made now; one that is there must be one that a node would take."""
+    if not path.exists():
+        write_new(path, base64.b64encode(secrets.token_bytes(SECRET_BYTES)) + b"\n")
+        return True
+    try:
+        read_secret(path)
+    except NodeConfigError as error:
+        raise CommandError(str(error)) from None
+    return False
+
+
+def _make_pair(folder: Path, name: str) -> bool:
+    private, public = folder / f"{name}{PRIVATE_SUFFIX}", folder / f"{name}{PUBLIC_SUFFIX}"
+    if not private.exists():
+        make(folder, name)
+        return True
+    pair = KeyPair.load(private)
+    if not public.exists():
+        pair.public.save(public)
+    return False
+
+
+def _say_made(path: Path, *, made: bool, what: str) -> None:
+    print(f"{path}: {'made' if made else 'was there, kept'} ({what})")
 
 
 def find(folder: Path, name: str) -> Description:
@@ -152,16 +248,26 @@ def forget_key(folder: Path, name: str) -> None:
         raise CommandError(f"cannot remove {path}: {error.strerror}") from None
 
 
-def grant_roles(folder: Path, args: argparse.Namespace) -> datetime:
-    if not 0 < args.days <= MAX_DAYS:
-        raise CommandError(f"--days is {args.days}: expected 1 to {MAX_DAYS}")
-    until = datetime.now(UTC) + timedelta(days=args.days)
-    key = PublicKey(bytes.fromhex(find(folder, args.to).public_key))
-    roles = sum(int(GRANTABLE[role]) for role in set(args.roles))
-    _check_name(args.by)
-    _check_name(args.node)
-    domain = KeyPair.load(folder / f"{args.by}{PRIVATE_SUFFIX}")
-    save_grant(make_grant(domain, args.node, roles, key, int(until.timestamp() * 1000)), args.out)
+def grant_roles(
+    folder: Path,
+    node: str,
+    roles: Sequence[str],
+    out: Path,
+    *,
+    by: str = DOMAIN_NAME,
+    to: str | None = None,
+    days: int = USUAL_DAYS,
+) -> datetime:
+    """Write a grant; says until when it counts."""
+    if not 0 < days <= MAX_DAYS:
+        raise CommandError(f"--days is {days}: expected 1 to {MAX_DAYS}")
+    until = datetime.now(UTC) + timedelta(days=days)
+    key = PublicKey(bytes.fromhex(find(folder, to or node).public_key))
+    bits = sum(int(GRANTABLE[role]) for role in set(roles))
+    _check_name(by)
+    _check_name(node)
+    domain = KeyPair.load(folder / f"{by}{PRIVATE_SUFFIX}")
+    save_grant(make_grant(domain, node, bits, key, int(until.timestamp() * 1000)), out)
     return until
 
 

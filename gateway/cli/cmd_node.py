@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import signal
+import sys
 from pathlib import Path
 
 import uvloop
@@ -10,7 +11,7 @@ import uvloop
 from gateway.cli.errors import CommandError
 from psirp_stack.authentication.keys import KeyFileError
 from psirp_stack.graph import GraphError
-from psirp_stack.node.config import NodeConfigError, NodeFile, load
+from psirp_stack.node.config import OPEN_DOMAIN, NodeConfigError, NodeFile, load, read_secret, unprotected_links
 from psirp_stack.node.shell import RunningNode
 from storage import StorageError
 
@@ -26,7 +27,7 @@ node.toml:
   socket = "var/a/node.sock"           # where psph pub, psph sub and other applications attach
   [domain]
   seed = "my network"                  # the same at all nodes: link tags follow from it
-  secret_file = "domain.secret"        # who does not have it is not let in (mode 0600)
+  secret_file = "domain.secret"        # made by psph keys setup: who does not know it is not let in (mode 0600)
   [[links]]
   udp = "127.0.0.1:4001"               # or: ethernet = "veth0"
   peer = "127.0.0.1:4002"
@@ -46,13 +47,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     try:
         file = load(args.config)
+        _warn_if_open(file)
         if args.check:
+            if file.domain.secret_file is not None:
+                read_secret(args.config.parent / file.domain.secret_file)
             print(f"{args.config}: node {file.name!r} with {len(file.links)} links can be started")
             return 0
         uvloop.run(_serve(file, args.config.parent))
     except (NodeConfigError, GraphError, KeyFileError, StorageError, OSError) as error:
         raise CommandError(str(error)) from None
     return 0
+
+
+def _warn_if_open(file: NodeFile) -> None:
+    if unprotected_links(file):
+        print(f"psph node: warning: {OPEN_DOMAIN}", file=sys.stderr, flush=True)
 
 
 async def _serve(file: NodeFile, folder: Path) -> None:

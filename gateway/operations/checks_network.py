@@ -3,6 +3,7 @@
 import asyncio
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -12,13 +13,26 @@ from gateway.operations.findings import Finding, bad, good
 from psirp_stack.authentication.keys import KeyFileError
 from psirp_stack.graph import GraphError
 from psirp_stack.node.api import Client, NotAttachedError, PsirpError
-from psirp_stack.node.config import NodeConfigError, NodeFile, NodeRole
+from psirp_stack.node.config import OPEN_DOMAIN, NodeConfigError, NodeFile, NodeRole, unprotected_links
 from psirp_stack.node.shell import RunningNode
 from storage import StorageError
 
+LINKS = "links"
 RENDEZVOUS = "rendezvous"
 PATIENCE = 5.0
 LOOK_EVERY = 0.05
+
+
+def check_links(node: NodeFile | None) -> Iterator[Finding]:
+    """Can strangers speak on a link?"""
+    leaving = [link for link in node.links if link.leaves_the_machine] if node is not None else []
+    if node is None or not leaving:
+        return
+    if unprotected_links(node):
+        fix = "make a secret with `psph keys setup`, name it as node.domain.secret_file, and leave node.domain.open out"
+        yield bad(LINKS, OPEN_DOMAIN, fix)
+    else:
+        yield good(LINKS, f"{len(leaving)} links leave this machine, sealed with the domain's secret")
 
 
 async def check_rendezvous(config: GatewayConfig, *, running: bool, patience: float = PATIENCE) -> Finding:

@@ -1,7 +1,7 @@
 """Control frames: a message for a function of one node, or for all neighbours.
 
 Forwarding header, rendezvous header (`PUBLISH_DATA`, scope the function, Rid = SHA-256 of the destination's name; zero
-for all neighbours), sealed payload. Filters sometimes reach nodes they should not, so a node looks at the Rid first.
+for all neighbours), payload. Filters sometimes reach nodes they should not, so a node looks at the Rid first.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,6 @@ from functools import lru_cache
 from hashlib import sha256
 
 from psirp_stack.control.codes import CONTROL_PREFIX, Function, control_scope
-from psirp_stack.control.seal import Seal, SealError
 from psirp_stack.wire.codec import ForwardingHeader, Frame, RendezvousHeader, WireError, build, parse
 from psirp_stack.wire.numbers import (
     FORWARDING_BYTES,
@@ -23,7 +22,7 @@ from psirp_stack.wire.numbers import (
 )
 
 CONTROL_OVERHEAD = FORWARDING_BYTES + RENDEZVOUS_BYTES
-"""Bytes of a control frame before its sealed payload."""
+"""Bytes of a control frame before its payload."""
 ALL_NEIGHBOURS = bytes(ID_BYTES)
 MAX_REMEMBERED_NAMES = 8192
 
@@ -40,7 +39,6 @@ class ControlDrop(StrEnum):
     NOT_CONTROL = "not a control frame"
     UNKNOWN_FUNCTION = "unknown function"
     NOT_FOR_US = "for another node"
-    BAD_SEAL = "bad seal"
 
 
 class ControlFrameError(ValueError):
@@ -53,7 +51,7 @@ class ControlFrameError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ControlFrame:
-    """What a control frame says, its seal checked."""
+    """What a control frame says."""
 
     function: Function
     to_all_neighbours: bool
@@ -75,15 +73,15 @@ def is_control(frame: bytes) -> bool:
     )
 
 
-def build_control(fid: bytes, function: Function, to: str | None, payload: bytes, seal: Seal) -> bytes:
+def build_control(fid: bytes, function: Function, to: str | None, payload: bytes) -> bytes:
     """A frame with a message for `to`, or for all neighbours when that is None."""
     sid = control_scope(function)
     rid = ALL_NEIGHBOURS if to is None else node_rid(to)
     headers = (ForwardingHeader(fid), RendezvousHeader(HeaderType.PUBLISH_DATA, sid, rid))
-    return build(Frame(headers, seal.seal(payload, sid + rid)))
+    return build(Frame(headers, payload))
 
 
-def parse_control(frame: bytes, name: str, seal: Seal) -> ControlFrame:
+def parse_control(frame: bytes, name: str) -> ControlFrame:
     """The message in a frame that reached the node `name`; `ControlFrameError` when there is none for it."""
     try:
         parsed = parse(frame)
@@ -100,8 +98,4 @@ def parse_control(frame: bytes, name: str, seal: Seal) -> ControlFrame:
     to_all = header.rid == ALL_NEIGHBOURS
     if not to_all and header.rid != node_rid(name):
         raise ControlFrameError(ControlDrop.NOT_FOR_US, f"the Rid is not that of {name!r}")
-    try:
-        payload = seal.open(parsed.payload, header.sid + header.rid)
-    except SealError as error:
-        raise ControlFrameError(ControlDrop.BAD_SEAL, str(error)) from None
-    return ControlFrame(function, to_all, payload)
+    return ControlFrame(function, to_all, parsed.payload)

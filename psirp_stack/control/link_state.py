@@ -22,7 +22,6 @@ from psirp_stack.control.link_state_database import Installed, Key, LinkStateDat
 from psirp_stack.control.link_state_link import NeighbourLink
 from psirp_stack.control.role_grants import Belief, RoleHolder, RoleTrust
 from psirp_stack.control.rtt import RoundTrip
-from psirp_stack.control.seal import SEAL_BYTES
 from psirp_stack.control.tag_source import TagSource
 from psirp_stack.forwarding_model import ForwardingTable, LinkNumber
 from psirp_stack.graph import DeliveryTree, Graph, Routing
@@ -35,7 +34,7 @@ MAX_EVENTS = 1024
 QUIET = 4
 """Times the present wait without news after which the next news are acted on quickly again."""
 HIGHEST_VERSION = 1 << 62
-MIN_LINK_MTU = CONTROL_OVERHEAD + SEAL_BYTES + 1030
+MIN_LINK_MTU = CONTROL_OVERHEAD + 1030
 """What the largest frame of link states takes, with room to spare."""
 
 
@@ -201,6 +200,13 @@ class LinkState:
         link = self._links[number] = NeighbourLink(number, mtu, now, round_trip)
         self._wake(link)
         self._schedule(link)
+
+    def greet(self, number: LinkNumber) -> None:
+        """Say hello on a link now: somebody is there who can hear us, which was not so before."""
+        link = self._links.get(number)
+        if link is not None:
+            link.hello_due = True
+            self._wake(link)
 
     def remove_link(self, number: LinkNumber, now: float) -> None:
         self.carrier_failed(number, now)

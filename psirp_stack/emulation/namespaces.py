@@ -4,6 +4,7 @@ Names of namespaces and interfaces begin with a prefix that this process chose, 
 """
 
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from psirp_stack.links.impairment import Impairment
 
 STOP_SECONDS = 10.0
 PERFECT = Impairment()
+SECRET_FILE = "domain.secret"  # noqa: S105  (a file's name)
 
 
 class NamespaceError(RuntimeError):
@@ -51,6 +53,7 @@ class NamespaceNetwork:
                 self._in(name, "link", "set", "lo", "up")
             interfaces = self._cables(progress)
             self.data.mkdir(parents=True, exist_ok=True)
+            self._make_secret()
             for name in self.plan.graph.names:
                 progress(f"node {name}")
                 self.start(name, interfaces[name])
@@ -92,6 +95,13 @@ class NamespaceNetwork:
             subprocess.run(["ip", "netns", "delete", namespace], check=False, capture_output=True)  # noqa: S603, S607
         self._made.clear()
 
+    def _make_secret(self) -> None:
+        """Nodes in namespaces have links like any others: sealed ones, with a secret of this network's own."""
+        path = self.data / SECRET_FILE
+        path.unlink(missing_ok=True)
+        path.touch(mode=0o600)
+        path.write_text(secrets.token_hex() + "\n")
+
     def _cables(self, progress: Callable[[str], None]) -> dict[str, list[tuple[str, Impairment]]]:
         interfaces: dict[str, list[tuple[str, Impairment]]] = {name: [] for name in self.plan.graph.names}
         for a, b in self.plan.cables():
@@ -127,7 +137,7 @@ def _node_file(plan: NetworkPlan, name: str, interfaces: Sequence[tuple[str, Imp
     lines = [f'name = "{name}"', f"roles = [{roles}]", f'socket = "{socket_of(Path(), name)}"']
     if roles:
         lines.append(f'data = "{name}"')
-    lines += ["[domain]", f"seed = {_quoted(plan.seed)}"]
+    lines += ["[domain]", f"seed = {_quoted(plan.seed)}", f'secret_file = "{SECRET_FILE}"']
     lines += [f'rendezvous = ["{plan.rendezvous}"]', f'topology = ["{plan.topology}"]']
     for interface, bad in interfaces:
         lines += ["[[links]]", f'ethernet = "{interface}"']

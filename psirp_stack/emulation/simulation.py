@@ -16,7 +16,6 @@ from identifiers import Identifier, ItemId
 from psirp_stack.control.codes import Code, Role
 from psirp_stack.control.messages import ScopePolicy
 from psirp_stack.control.role_grants import RoleTrust
-from psirp_stack.control.seal import Seal
 from psirp_stack.control.tag_source import DerivedTags, TagSource
 from psirp_stack.graph import Graph
 from psirp_stack.links.clock import VirtualClock
@@ -229,7 +228,7 @@ class SimulatedNetwork:
         roles = self._roles.get(name, 0)
         named = {role: [n for n, has in self._roles.items() if has & role] for role in Role}
         trust = RoleTrust(named)
-        settings = NodeSettings(name, self._boots, self._tags, Seal(None), roles=int(roles), trust=trust)
+        settings = NodeSettings(name, self._boots, self._tags, roles=int(roles), trust=trust)
         if roles & Role.RENDEZVOUS:
             path = self._data / f"{name}.sqlite"
             self._stores[name] = Rendezvous.open(path, self._rendezvous_config, now=now)

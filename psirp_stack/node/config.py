@@ -7,7 +7,8 @@ socket = "var/gate-a/node.sock"        # where applications attach
 
 [domain]
 seed = "example network"               # link tags follow from it: the same at every node
-secret_file = "domain.secret"          # without it anybody may join
+secret_file = "domain.secret"          # who does not know it is not let in; `psph keys setup` makes one
+# open = true                          # instead: anybody may join, listen and speak
 rendezvous = ["gate-a"]                # nobody else is believed to be rendezvous
 topology = ["gate-a"]                  # or topology manager
 
@@ -29,11 +30,12 @@ import msgspec
 from msgspec import Meta, Struct
 
 from psirp_stack.control.messages import Name
+from psirp_stack.sealing.keys import MIN_SECRET_BYTES
 
 MAX_FILE_BYTES = 1024 * 1024
-MIN_SECRET_BYTES = 16
 MAX_SECRET_BYTES = 1024
 MAX_ROLE_HOLDERS = 64
+OPEN_DOMAIN = "the domain is open: whoever reaches a link can join, read and forge (domain.open = true, and no secret)"
 
 Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
 Seconds = Annotated[float, Meta(ge=0.0, le=3600.0)]
@@ -77,12 +79,21 @@ class LinkFile(Struct, frozen=True, forbid_unknown_fields=True):
         """The listening address and the peer's."""
         return _address(self.udp or ""), _address(self.peer or "")
 
+    @property
+    def leaves_the_machine(self) -> bool:
+        """Whether anybody but programs of this machine may be on the wire."""
+        if self.ethernet is not None:
+            return True
+        return not all(ipaddress.ip_address(host).is_loopback for host, _ in self.udp_ends())
+
 
 class DomainFile(Struct, frozen=True, forbid_unknown_fields=True):
     """What all nodes of a domain have in common."""
 
     seed: Annotated[str, Meta(min_length=1, max_length=256)] = "psph"
     secret_file: str | None = None
+    open: bool = False
+    """Without a secret: let anybody in who reaches a link. Asked for by name, so that it never happens by oversight."""
     graph_file: str | None = None
     """An edge list: tags are then chosen over this graph instead of drawn by chance."""
     rendezvous: Annotated[tuple[Name, ...], Meta(max_length=MAX_ROLE_HOLDERS)] = ()
@@ -173,7 +184,28 @@ def check(document: dict[str, object], source: str = "configuration") -> NodeFil
                 link.udp_ends()
             except ValueError as error:
                 raise NodeConfigError(f"{where}: {error}") from None
+    try:
+        check_protection(file)
+    except NodeConfigError as error:
+        raise NodeConfigError(f"{source}: {error}") from None
     return file
+
+
+def check_protection(file: NodeFile) -> None:
+    """Refuse a node that would let strangers in without being told to."""
+    domain = file.domain
+    if domain.open and domain.secret_file is not None:
+        raise NodeConfigError("a domain with a secret_file is not open: leave out one of the two - at `domain.open`")
+    if unprotected_links(file) and not domain.open:
+        raise NodeConfigError(
+            "a link leaves this machine and anybody there could join the network: make a secret (psph keys setup) and "
+            "name it, or say open = true if anybody may - at `domain.secret_file`"
+        )
+
+
+def unprotected_links(file: NodeFile) -> list[LinkFile]:
+    """Links on which strangers can speak."""
+    return [link for link in file.links if file.domain.secret_file is None and link.leaves_the_machine]
 
 
 def read_secret(path: Path) -> bytes:

@@ -49,11 +49,11 @@ from psirp_stack.control.messages import (
     encode,
 )
 from psirp_stack.control.role_grants import RoleHolder, RoleTrust
-from psirp_stack.control.seal import Seal
 from psirp_stack.control.tag_source import TagSource
 from psirp_stack.forwarder import Forwarder
 from psirp_stack.forwarding_model import BROADCAST_FID, LinkNumber
 from psirp_stack.graph import Graph
+from psirp_stack.links.account import LinkAccount
 from psirp_stack.node import attachment
 from psirp_stack.node.applications import Application, DeskConfig
 from psirp_stack.node.attachment import Asked, Consumed, Told
@@ -118,7 +118,6 @@ class NodeSettings:
     name: str
     boot: int
     tags: TagSource
-    seal: Seal
     roles: int = 0
     """Bits of `Role`."""
     trust: RoleTrust = field(default_factory=RoleTrust)
@@ -183,6 +182,7 @@ class Node:
         self.refusals: Counter[str] = Counter()
         """Publications and segments that were not believed, by reason."""
         self.links: dict[LinkNumber, Callable[[bytes], object]] = {}
+        self.link_accounts: dict[LinkNumber, Callable[[], LinkAccount]] = {}
         self.rendezvous = rendezvous
         self._observer = observer
         self._wall_ms = wall_ms
@@ -265,14 +265,31 @@ class Node:
 
     # Links.
 
-    def add_link(self, number: LinkNumber, send: Callable[[bytes], object], mtu: int, now: float) -> None:
+    def add_link(
+        self,
+        number: LinkNumber,
+        send: Callable[[bytes], object],
+        mtu: int,
+        now: float,
+        *,
+        send_many: Callable[[Sequence[bytes]], object] | None = None,
+        account: Callable[[], LinkAccount] = LinkAccount,
+    ) -> None:
+        """`send_many` is for links that take a batch at once; `account` says what became of frames on the link."""
         self.links[number] = send
-        self.forwarder.attach(number, send)
+        self.link_accounts[number] = account
+        self.forwarder.attach(number, send, send_many)
         self.link_state.add_link(number, mtu, now)
+        self._turn(now)
+
+    def neighbour_proved(self, number: LinkNumber, now: float) -> None:
+        """On this sealed link somebody has proved to be of the domain: only now a hello gets through."""
+        self.link_state.greet(number)
         self._turn(now)
 
     def remove_link(self, number: LinkNumber, now: float) -> None:
         self.links.pop(number)
+        self.link_accounts.pop(number)
         self.forwarder.detach(number)
         self.link_state.remove_link(number, now)
         self._turn(now)
@@ -399,7 +416,7 @@ class Node:
 
     def _take_control(self, arrival: LinkNumber | None, frame: bytes, now: float) -> None:
         try:
-            control = parse_control(frame, self.name, self.settings.seal)
+            control = parse_control(frame, self.name)
         except ControlFrameError as error:
             self.control_drops[error.drop] += 1
             return
@@ -434,7 +451,7 @@ class Node:
             number, payload = out
             send = self.links.get(number)
             if send is not None:
-                send(build_control(BROADCAST_FID, Function.LINK_STATE, None, payload, self.settings.seal))
+                send(build_control(BROADCAST_FID, Function.LINK_STATE, None, payload))
         changed = False
         while (event := self.link_state.next_event()) is not None:
             moved = True
@@ -493,7 +510,7 @@ class Node:
 
     def _payload_room(self, name: str) -> int | None:
         route = self.link_state.route_to(name)
-        return None if route is None else route.mtu - CONTROL_OVERHEAD - self.settings.seal.overhead
+        return None if route is None else route.mtu - CONTROL_OVERHEAD
 
     # Control messages.
 
@@ -527,7 +544,7 @@ class Node:
             moved = True
             route = self.link_state.route_to(datagram.to)
             if route is not None:
-                frame = build_control(route.fid, datagram.function, datagram.to, datagram.payload, self.settings.seal)
+                frame = build_control(route.fid, datagram.function, datagram.to, datagram.payload)
                 self.forwarder.forward((frame,), None, now)
         return moved
 

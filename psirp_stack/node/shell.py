@@ -1,6 +1,7 @@
 """A node on an event loop: links, clock, store and the socket for applications. Thin: every decision is in `core`."""
 
 import asyncio
+import os
 import random
 import time
 from collections.abc import Callable
@@ -17,23 +18,26 @@ from psirp_stack.authentication.verifying import Verifier
 from psirp_stack.control.codes import Role
 from psirp_stack.control.link_state import LinkStateConfig
 from psirp_stack.control.role_grants import GrantError, RoleHolder, RoleTrust, describe_roles, load_grant
-from psirp_stack.control.seal import Seal
 from psirp_stack.control.tag_source import DerivedTags, PlacedTags, TagSource
 from psirp_stack.forwarding_model import LinkNumber
 from psirp_stack.forwarding_node import LoopScheduler
 from psirp_stack.graph import Graph, read_edges
+from psirp_stack.links.account import account_of, carrier_of, sealed_in
 from psirp_stack.links.ethernet import EthernetLink
 from psirp_stack.links.impairment import ImpairedLink, Impairment
-from psirp_stack.links.interface import DEFAULT_BATCH, Link
+from psirp_stack.links.interface import DEFAULT_BATCH, BatchLink, Link
+from psirp_stack.links.sealed import SealedLink
 from psirp_stack.links.udp import DEFAULT_MTU, UdpAddress, UdpLink, bound_socket
 from psirp_stack.node.applications import Application
 from psirp_stack.node.attachment import Asked, Consumed, Told
-from psirp_stack.node.config import LinkFile, NodeConfigError, NodeFile, NodeRole, read_secret
+from psirp_stack.node.config import LinkFile, NodeConfigError, NodeFile, NodeRole, check_protection, read_secret
 from psirp_stack.node.core import Node, NodeObserver, NodeSettings
 from psirp_stack.node.server import AttachmentServer
 from psirp_stack.node.signatures import NodeSignatures
 from psirp_stack.node.wishes import WishConfig
 from psirp_stack.rendezvous import Rendezvous, RendezvousConfig
+from psirp_stack.sealing.channel import SealConfig
+from psirp_stack.sealing.keys import DomainKeys
 from psirp_stack.transport.version_store import TRANSPORT_TABLES, on_disk
 from psirp_stack.transport.versions import RetentionLimits, VersionsFor, in_memory
 from storage import Database
@@ -41,6 +45,8 @@ from storage import Database
 Result = TypeVar("Result")
 
 KEEP_ALIVES_A_LEASE = 3.5
+SILENT_HELLOS = 3
+"""Hellos that a neighbour leaves out before a sealed link asks whether it has begun a new life."""
 LIVES_PER_SECOND = 100
 """Resolution of the boot number: hundredths of a second since the epoch, and more than the one before."""
 ROLES = {NodeRole.RENDEZVOUS: Role.RENDEZVOUS, NodeRole.TOPOLOGY: Role.TOPOLOGY}
@@ -83,6 +89,10 @@ class RunningNode:
     @classmethod
     async def start(cls, file: NodeFile, folder: Path, observer: NodeObserver | None = None) -> "RunningNode":
         """Open stores, links and socket as the configuration says; paths in it are relative to `folder`."""
+        check_protection(file)
+        secret = None if file.domain.secret_file is None else read_secret(folder / file.domain.secret_file)
+        domain = None if secret is None else DomainKeys.of(secret)
+        silence = max(SealConfig().silence, SILENT_HELLOS * file.times.hello)
         tags, fixed = _tags(file, folder)
         boot = next_boot(None if file.data is None else folder / file.data)
         lease = file.times.lease
@@ -90,7 +100,6 @@ class RunningNode:
             name=file.name,
             boot=boot,
             tags=tags,
-            seal=Seal(None if file.domain.secret_file is None else read_secret(folder / file.domain.secret_file)),
             roles=sum(ROLES[role] for role in set(file.roles)),
             fixed=fixed,
             link_state=LinkStateConfig(hello_interval=file.times.hello),
@@ -126,7 +135,7 @@ class RunningNode:
         )
         try:
             for number, link in enumerate(file.links, start=1):
-                running.add_link(number, _open_link(link, number, loop))
+                running.add_link(number, _open_link(link, number, loop, domain, SealConfig(silence=silence)))
             if file.socket is not None:
                 await running.listen(folder / file.socket)
         except BaseException:
@@ -143,11 +152,15 @@ class RunningNode:
         """Start to use a link. It is the node's from now on and closed with it."""
         self._links[number] = link
         link.on_receive(partial(self._received, number))
-        carrier = getattr(link, "link", link)  # an impaired link is watched through the carrier that it wraps
+        carrier = carrier_of(link)
         if isinstance(carrier, (EthernetLink, UdpLink)):
             self._watched.append(carrier.fileno())
             self._loop.add_reader(carrier.fileno(), carrier.drain, DEFAULT_BATCH)
-        self.node.add_link(number, link.send, link.mtu, self._loop.time())
+        many = link.send_many if isinstance(link, BatchLink) else None
+        account = partial(account_of, link)
+        self.node.add_link(number, link.send, link.mtu, self._loop.time(), send_many=many, account=account)
+        if (seal := sealed_in(link)) is not None:
+            seal.when_proved(partial(self._proved, number))
         self._arm()
 
     def link(self, number: LinkNumber) -> Link:
@@ -188,6 +201,10 @@ class RunningNode:
 
     def _received(self, number: LinkNumber, frames: "list[bytes]") -> None:
         self.node.receive(number, frames, self._loop.time())
+        self._arm()
+
+    def _proved(self, number: LinkNumber) -> None:
+        self.node.neighbour_proved(number, self._loop.time())
         self._arm()
 
     def _when_done(self, promise: Future[Result], then: Callable[[], None]) -> None:
@@ -267,13 +284,22 @@ def _proofs(file: NodeFile, folder: Path) -> tuple[Signer | None, RoleHolder | N
         raise NodeConfigError(f"keys.grant: {error}") from None
 
 
-def _open_link(file: LinkFile, number: int, loop: asyncio.AbstractEventLoop) -> Link:
+def _open_link(
+    file: LinkFile,
+    number: int,
+    loop: asyncio.AbstractEventLoop,
+    domain: DomainKeys | None,
+    config: SealConfig,
+) -> Link:
+    """The carrier, sealed if the domain has a secret, then as bad as wanted: queues see frames as the node does."""
     link: Link
     if file.ethernet is not None:
         link = EthernetLink(file.ethernet)
     else:
         local, peer = file.udp_ends()
         link = UdpLink(bound_socket(UdpAddress(*local)), UdpAddress(*peer), mtu=file.mtu or DEFAULT_MTU)
+    if domain is not None:
+        link = SealedLink(link, domain, LoopScheduler(loop), os.urandom, config)
     if file.impaired is None:
         return link
     bad = file.impaired

@@ -1,6 +1,7 @@
 """A node's account of itself, for people and dashboards: one JSON object."""
 
 import json
+from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ def account(node: "Node") -> dict[str, object]:
     names = known.graph.names
     neighbours = {number: name for name, number in node.link_state.neighbours().items()}
     forwarded = node.forwarder.statistics
+    links = {number: node.link_accounts[number]() for number in sorted(node.links)}
+    on_links = sum((Counter(link.drops) for link in links.values()), Counter[str]())
     return {
         "name": node.name,
         "boot": node.settings.boot,
@@ -34,7 +37,10 @@ def account(node: "Node") -> dict[str, object]:
             {"node": name, "roles": describe_roles(roles), "reason": reason}
             for name, (roles, reason) in sorted(node.link_state.doubted().items())[:MAX_DOUBTED_TOLD]
         ],
-        "links": [{"number": number, "neighbour": neighbours.get(number)} for number in sorted(node.links)],
+        "links": [
+            {"number": number, "neighbour": neighbours.get(number), "sealed": link.sealed, "proved": link.proved}
+            for number, link in links.items()
+        ],
         "graph": {
             "nodes": list(names),
             "links": [[names[tail], names[head]] for tail, head in known.graph.links if tail < head],
@@ -54,6 +60,7 @@ def account(node: "Node") -> dict[str, object]:
         "receiver": asdict(node.receiver.counters),
         "matches": None if node.topology is None else node.topology.items,
         "drops": {
+            **_counted("link", on_links),
             **_counted("forwarder", forwarded.drops),
             **_counted("control", node.control_drops),
             **_counted("courier", node.courier.drops),

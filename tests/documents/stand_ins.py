@@ -69,7 +69,7 @@ def docker(line: str) -> str:
     if "up" in words:
         always = {name for name, service in services.items() if not service.get("profiles")}
         started = test_container_processes.ORDER
-        assert always == {*started, test_container_processes.ONCE, test_container_processes.SCRAPER}
+        assert always == {*started, *test_container_processes.ONCE, test_container_processes.SCRAPER}
     elif "run" in words:
         service = services[words[-1]]
         assert words[words.index("--profile") + 1] in service["profiles"]

@@ -52,6 +52,12 @@ def test_the_document_holds_the_tables() -> None:
 
 
 def test_the_smallest_example_of_the_document_can_be_used(tmp_path: Path) -> None:
-    node = {"name": "gate-a", "links": [{"udp": "0.0.0.0:4000", "peer": "192.0.2.2:4000"}]}
+    secret = tmp_path / "keys" / "domain.secret"
+    secret.parent.mkdir()
+    secret.touch(mode=0o600)
+    secret.write_text("what the domain knows")
+    domain = {"secret_file": "keys/domain.secret"}
+    assert 'domain = { secret_file = "keys/domain.secret" }' in DOCUMENT.read_text()
+    node = {"name": "gate-a", "domain": domain, "links": [{"udp": "0.0.0.0:4000", "peer": "192.0.2.2:4000"}]}
     assert 'links = [{ udp = "0.0.0.0:4000", peer = "192.0.2.2:4000" }]' in DOCUMENT.read_text()
     assert check({"node": node}, tmp_path).node is not None

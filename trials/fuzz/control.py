@@ -15,7 +15,6 @@ from psirp_stack.control.codes import Function
 from psirp_stack.control.courier import Courier, CourierConfig
 from psirp_stack.control.frames import ControlFrameError, build_control, parse_control
 from psirp_stack.control.link_state import LinkState, LinkStateConfig
-from psirp_stack.control.seal import Seal
 from psirp_stack.control.tag_source import DerivedTags
 from psirp_stack.forwarding_model import BROADCAST_FID
 from psirp_stack.topology.manager import TopologyManager
@@ -32,7 +31,6 @@ ITEMS = 64
 """Distinct items in seeds, so that the topology manager sees matches of the same item again."""
 STEP = 0.05
 LIFE = 500
-_SECRET = b"the fuzzed domain's secret"
 
 
 @dataclass(slots=True)
@@ -150,22 +148,21 @@ def link_state_target(rng: random.Random) -> Target:
 
 
 def frames_target() -> Target:
-    """Payloads as whole frames, and inside sealed ones."""
-    seal, open_domain = Seal(_SECRET), Seal(None)
+    """Payloads as whole frames, and inside control frames."""
 
     def target(payload: bytes) -> str:
         for name in ("a", "b"):
-            frame = build_control(BROADCAST_FID, Function.NODE, name, payload, seal)
-            if name == "a" and parse_control(frame, "a", seal).payload != payload:
+            frame = build_control(BROADCAST_FID, Function.NODE, name, payload)
+            if name == "a" and parse_control(frame, "a").payload != payload:
                 raise AssertionError("another payload came out")
             spoilt = bytearray(frame)
             spoilt[len(payload) % len(frame)] ^= 1
             try:
-                parse_control(bytes(spoilt), "a", seal)
+                parse_control(bytes(spoilt), "a")
             except ControlFrameError:
                 continue
         try:
-            return parse_control(payload, "a", open_domain).function.name
+            return parse_control(payload, "a").function.name
         except ControlFrameError as error:
             return f"dropped: {error.drop.value}"
 
@@ -256,7 +253,7 @@ def seed_payload(rng: random.Random) -> bytes:
     elif kind == 7:
         said = messages.StartPublish(*item, numbers[0], (messages.FilterGrant(bytes(32), names, ROOM),))
     elif kind == 8:
-        return build_control(BROADCAST_FID, rng.choice(list(Function)), rng.choice(NAMES), b"payload", Seal(None))
+        return build_control(BROADCAST_FID, rng.choice(list(Function)), rng.choice(NAMES), b"payload")
     elif kind == 9:
         held = (courier_wire.Held(numbers[1], 0, rng.randbytes(rng.randrange(4))),)
         return courier_wire.encode(courier_wire.Received("b", numbers[0], 5, numbers[1], rng.getrandbits(32), held))

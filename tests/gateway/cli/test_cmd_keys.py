@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from gateway.cli.main import main
-from psirp_stack.authentication.keys import KeyPair, key_hash
+from psirp_stack.authentication.keys import KeyPair, PublicKey, key_hash
 from psirp_stack.authentication.trust import TrustStore
 from psirp_stack.control.codes import Role
 from psirp_stack.control.messages import LinkState
 from psirp_stack.control.role_grants import RoleHolder, RoleTrust, load_grant
+from psirp_stack.node.config import load
 
 
 def keys(folder: Path, *arguments: str) -> int:
@@ -129,3 +130,71 @@ def test_a_grant_of_roles_can_be_believed(tmp_path: Path, capsys: pytest.Capture
     assert keys(tmp_path, *grant) == 2
     assert "not overwritten" in capsys.readouterr().err
     assert keys(tmp_path, *grant, "--days", "0") == 2
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_setup_makes_everything_that_a_node_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "keys"
+    assert keys(folder, "setup", "gate") == 0
+    said = capsys.readouterr().out
+    made = files(folder)
+    assert set(made) == {"domain.secret", "domain.key", "domain.pub", "gate.key", "gate.pub", "trusted/gate.pub"}
+    for path in folder.rglob("*"):
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+    lines = said[said.index("[domain]") :]
+    file = tmp_path / "node.toml"
+    file.write_text(f'name = "gate"\nlinks = [{{ udp = "192.0.2.1:4001", peer = "192.0.2.2:4001" }}]\n{lines}')
+    assert main(["node", "-c", str(file), "--check"]) == 0, "what it says can be used as it is"
+    assert made["domain.secret"].decode().strip() not in said
+    other = tmp_path / "other"
+    assert keys(other, "setup", "gate") == 0
+    assert files(other)["domain.secret"] != made["domain.secret"]
+
+
+def test_setup_grants_roles_that_are_believed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert keys(tmp_path, "setup", "gate", "--role", "rendezvous") == 0
+    said = capsys.readouterr().out
+    holder = RoleHolder(load_grant(tmp_path / "gate.grant"), KeyPair.load(tmp_path / "gate.key"))
+    trust = RoleTrust(key=PublicKey.load(tmp_path / "domain.pub"))
+    state = holder.proven(LinkState("gate", 1, 1, int(Role.RENDEZVOUS), ()))
+    assert trust.belief(state, int(time.time() * 1000)).roles == Role.RENDEZVOUS
+    file = tmp_path / "node.toml"
+    file.write_text(f'name = "gate"\nroles = ["rendezvous"]\ndata = "data"\n{said[said.index("[domain]") :]}')
+    node = load(file)
+    assert (node.domain.key, node.keys.grant) == (str(tmp_path / "domain.pub"), str(tmp_path / "gate.grant"))
+    assert keys(tmp_path, "setup", "gate", "--role", "rendezvous") == 0, "a second time nothing is made"
+    assert keys(tmp_path, "setup", "gate", "--member", "--role", "topology") == 2
+
+
+def test_setup_keeps_what_is_there(tmp_path: Path) -> None:
+    assert keys(tmp_path, "setup", "gate") == 0
+    before = files(tmp_path)
+    assert keys(tmp_path, "setup", "gate") == 0
+    assert files(tmp_path) == before
+    (tmp_path / "gate.pub").unlink()
+    assert keys(tmp_path, "setup", "gate") == 0
+    assert files(tmp_path) == before
+
+
+def test_a_member_needs_the_domain_s_secret_and_not_its_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert keys(first, "setup", "one") == 0
+    assert keys(second, "setup", "two", "--member") == 2
+    assert "copy it from another node" in capsys.readouterr().err
+    second.mkdir()
+    secret = second / "domain.secret"
+    secret.write_bytes((first / "domain.secret").read_bytes())
+    secret.chmod(0o640)
+    assert keys(second, "setup", "two", "--member") == 2
+    assert "others can read this secret" in capsys.readouterr().err
+    secret.chmod(0o600)
+    assert keys(second, "setup", "two", "--member") == 0
+    assert set(files(second)) == {"domain.secret", "two.key", "two.pub", "trusted/two.pub"}
+
+
+def test_a_node_is_not_called_like_the_domain_s_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert keys(tmp_path, "setup", "domain") == 2
+    assert "another one" in capsys.readouterr().err

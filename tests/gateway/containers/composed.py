@@ -15,7 +15,7 @@ from tests.gateway.containers.compose_files import Service, image, services
 from tests.gateway.containers.confinement import Confinement
 
 ORDER = ("forwarder-1", "forwarder-2", "forwarder-3", "gateway-a", "gateway-b", "feed", "reader")
-ONCE = "tokens"
+ONCE = ("tokens", "secret")
 SCRAPER = "prometheus"
 REPORT = "report"
 PATIENCE = 90.0

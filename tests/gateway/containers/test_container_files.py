@@ -163,7 +163,10 @@ def test_the_configuration_files_can_be_used(tmp_path: Path) -> None:
     tokens = tmp_path / "viewers.tokens"  # in the place of what the service `tokens` makes
     tokens.touch(mode=0o600)
     tokens.write_text("x\n")
-    instead = {"PSPH_ADMIN__VIEWER_TOKENS_FILE": str(tokens)}
+    secret = tmp_path / "domain.secret"  # and in the place of what the service `secret` makes
+    secret.touch(mode=0o600)
+    secret.write_text("the secret of a demonstration\n")
+    instead = {"PSPH_ADMIN__VIEWER_TOKENS_FILE": str(tokens), "PSPH_NODE__DOMAIN__SECRET_FILE": str(secret)}
     ends: dict[str, str] = {}
     roles = []
     admin_ports = set()
@@ -176,6 +179,9 @@ def test_the_configuration_files_can_be_used(tmp_path: Path) -> None:
             admin_ports.add(f"{path.stem}:{gateway.admin.port}")
             named = Path(tomllib.loads(path.read_text())["admin"]["viewer_tokens_file"])
             assert mounted(path.stem)[str(named.parent)] == "tokens"
+        said = tomllib.loads(path.read_text())
+        named = Path(said.get("node", said)["domain"]["secret_file"])
+        assert mounted(path.stem)[str(named.parent)] == "domain", "every node has the domain's secret"
         roles += node.roles
         for link in node.links:
             assert link.udp is not None

@@ -86,7 +86,7 @@ def test_a_publication_crosses_between_containers(podman: Podman) -> None:
         composed = Contained(folder, stack, podman)
         stack.callback(composed.down)
         composed.build()
-        composed.up(ONCE, *ORDER)
+        composed.up(*ONCE, *ORDER)
         composed.heard("reader", "urn:psph:feed:")
         for name in ORDER:
             process = composed.pid(name)

@@ -146,7 +146,7 @@ def check_limits(composed: Composed, name: str) -> None:
 
 @pytest.mark.timeout(300)
 def test_a_publication_crosses_from_the_feed_to_the_reader(composed: Composed) -> None:
-    composed.up(ONCE, *ORDER)
+    composed.up(*ONCE, *ORDER)
     (line,) = composed.heard("reader", "urn:psph:feed:")
     delivery = json.loads(line)
     assert "urn:psph:feed:" in delivery["content"]
@@ -179,7 +179,7 @@ def test_raw_ethernet_has_the_one_capability_it_needs(raw_ethernet: Composed) ->
     files = ["docker-compose.yml", str(RAW_ETHERNET.relative_to(ROOT))]
     assert (words, end, build) == (["docker", "compose", "-f", files[0], "-f", files[1]], "up", "--build")
     composed = raw_ethernet
-    composed.up(ONCE, *ORDER)
+    composed.up(*ONCE, *ORDER)
     composed.heard("reader", "urn:psph:feed:")
     for name in ORDER:
         check_locked_up(composed, name, NET_RAW if name in RAW else 0)
@@ -214,7 +214,7 @@ def test_spark_makes_a_report_of_what_the_gateways_traced(composed: Composed) ->
         "docs/operations.md",
     )
     assert (words, service) == (["docker", "compose", "--profile", "spark", "run", "--rm"], REPORT)
-    composed.up(ONCE, *ORDER)
+    composed.up(*ONCE, *ORDER)
     deliveries = 3
     composed.heard("reader", "urn:psph:feed:", deliveries)
     assert set(composed.down().values()) == {0}, composed.story()

@@ -61,11 +61,14 @@ def namespaces() -> Iterator[dict[str, str]]:
         yield names
 
 
+SECRET = "domain.secret"
+
+
 def configuration(name: str) -> str:
     neighbours = [two if one == name else one for one, two in CABLES if name in (one, two)]
     links = ", ".join(f'{{ ethernet = "{neighbour}" }}' for neighbour in neighbours)
-    node = f'name = "{name}"\nlinks = [{links}]\ntimes = {{ hello = 0.2, lease = 3.0 }}\n'
-    node += 'domain = { rendezvous = ["core"], topology = ["core"] }\n'
+    domain = f'domain = {{ secret_file = "{SECRET}", rendezvous = ["core"], topology = ["core"] }}'
+    node = f'name = "{name}"\n{domain}\nlinks = [{links}]\ntimes = {{ hello = 0.2, lease = 3.0 }}\n'
     if name.startswith("gate"):
         hub = '[hub]\nlisten = "127.0.0.1:8080"\nallow_private = true\ncanary = { enabled = false }\n'
         return f'[store]\npath = "{name}"\n{hub}[node]\n{node}'
@@ -124,6 +127,8 @@ async def test_a_feed_crosses_raw_ethernet_between_domains_without_a_common_inte
         async def run(name: str) -> Inside:
             file = tmp_path / f"{name}.toml"
             file.write_text(configuration(name))
+            (tmp_path / SECRET).touch(mode=0o600)
+            (tmp_path / SECRET).write_text("the secret of these five nodes")
             command = "gateway" if name.startswith("gate") else "node"
             started = inside(namespaces[name], "gateway.cli.main", command, "-c", str(file))
             process = await stack.enter_async_context(started)

@@ -27,11 +27,11 @@ from gateway.operations.checks_machine import (
     check_space,
     ports_of,
 )
-from gateway.operations.checks_network import check_rendezvous
+from gateway.operations.checks_network import check_links, check_rendezvous
 from gateway.operations.doctor import check_stores, examine, is_running
 from gateway.operations.findings import Finding, Verdict
 from gateway.store import MIGRATIONS
-from psirp_stack.node.config import LinkFile
+from psirp_stack.node.config import DomainFile, LinkFile, NodeFile
 from storage import Database
 from tests.gateway.access.test_access_tls import make
 
@@ -188,6 +188,24 @@ def test_raw_ethernet_without_the_right_to_it(tmp_path: Path) -> None:
         f"found = check_permissions(Path('/tmp'), [LinkFile(ethernet='lo')])\n{SHOW}"
     )
     assert "CAP_NET_RAW" in said
+
+
+def test_links_that_leave_the_machine_are_sealed_or_reported(tmp_path: Path) -> None:
+    secret = tmp_path / "domain.secret"
+    secret.touch(mode=0o600)
+    secret.write_text("the secret of a domain")
+    link = LinkFile(udp="192.0.2.1:4001", peer="192.0.2.2:4001")
+    near = LinkFile(udp="127.0.0.1:4001", peer="127.0.0.1:4002")
+    sealed = NodeFile("a", domain=DomainFile(secret_file=str(secret)), links=(link, near))
+    assert [finding.text for finding in check_links(sealed)] == [
+        "1 links leave this machine, sealed with the domain's secret"
+    ]
+    (open_one,) = check_links(NodeFile("a", domain=DomainFile(open=True), links=(link,)))
+    assert open_one.verdict is Verdict.BAD
+    assert "can join, read and forge" in open_one.text
+    assert "psph keys setup" in open_one.fix
+    assert not list(check_links(NodeFile("a", links=(near,))))
+    assert not list(check_links(None))
 
 
 def test_an_interface_that_is_not_there(tmp_path: Path) -> None:

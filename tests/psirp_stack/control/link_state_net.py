@@ -9,7 +9,6 @@ from psirp_stack.control.frames import build_control, parse_control
 from psirp_stack.control.known_graph import KnownGraph, NodeState
 from psirp_stack.control.link_state import Event, LinkState, LinkStateConfig
 from psirp_stack.control.role_grants import RoleTrust
-from psirp_stack.control.seal import Seal
 from psirp_stack.control.tag_source import DerivedTags, TagSource
 from psirp_stack.forwarding_model import BROADCAST_FID
 from psirp_stack.graph import Graph
@@ -19,7 +18,6 @@ from psirp_stack.links.in_process import pair
 
 MTU = 1500
 CONFIG = LinkStateConfig(hello_interval=0.5, dead_after=5)
-SEAL = Seal(b"secret of the test domain")
 DEAD = Impairment(loss=1.0)
 
 
@@ -144,7 +142,7 @@ class LinkStateNet:
         if member.state is None:
             return
         for frame in frames:
-            parsed = parse_control(frame, member.name, SEAL)
+            parsed = parse_control(frame, member.name)
             assert parsed.function is Function.LINK_STATE
             assert parsed.to_all_neighbours
             member.state.receive(number, parsed.payload, self.clock.now())
@@ -158,7 +156,7 @@ class LinkStateNet:
             member.events.append(event)
         while (frame := state.next_frame(self.clock.now())) is not None:
             number, payload = frame
-            sent = build_control(BROADCAST_FID, Function.LINK_STATE, None, payload, SEAL)
+            sent = build_control(BROADCAST_FID, Function.LINK_STATE, None, payload)
             assert len(sent) <= MTU
             member.links[number].send(sent)
             self.frames += 1

@@ -25,7 +25,7 @@ from psirp_stack.filters.zfilter import ZFilter
 from psirp_stack.forwarder import Forwarder
 from psirp_stack.graph import Graph, backbone_graph, grid_graph
 from psirp_stack.links.impairment import Impairment
-from tests.psirp_stack.control.link_state_net import CONFIG, MTU, SEAL, LinkStateNet
+from tests.psirp_stack.control.link_state_net import CONFIG, MTU, LinkStateNet
 
 GOOD = Impairment(delay=0.002)
 BAD = Impairment(delay=0.01, jitter=0.008, loss=0.2, duplication=0.05, reorder=0.05)
@@ -292,7 +292,7 @@ def test_forwarders_with_these_tables_carry_frames_along_these_routes() -> None:
         for to in net.members:
             route = net.state(source).route_to(to)
             assert route is not None
-            frame = build_control(route.fid, Function.NODE, to, b"message", SEAL)
+            frame = build_control(route.fid, Function.NODE, to, b"message")
             arrivals: list[tuple[str, int | None, bytes]] = [(source, None, frame)]
             delivered = []
             while arrivals:
@@ -306,10 +306,10 @@ def test_forwarders_with_these_tables_carry_frames_along_these_routes() -> None:
             assert to in delivered
             for name in delivered:
                 if name == to:
-                    assert parse_control(frame, name, SEAL).payload == b"message"
+                    assert parse_control(frame, name).payload == b"message"
                 else:
                     with pytest.raises(ControlFrameError, match="another node"):
-                        parse_control(frame, name, SEAL)
+                        parse_control(frame, name)
 
 
 def test_a_path_too_long_for_a_filter_is_no_route_and_counted() -> None:

@@ -26,7 +26,7 @@ from psirp_stack.wire.numbers import (
     SEALED_OVERHEAD,
     SHARE_ID_BYTES,
 )
-from tests.psirp_stack.sealed_pair import OTHER_SECRET, SECRET, SealedPair
+from tests.psirp_stack.links.sealed_pair import OTHER_SECRET, SECRET, SealedPair
 
 DEAF = Impairment(loss=1.0)
 DOMAIN = DomainKeys.of(SECRET)
