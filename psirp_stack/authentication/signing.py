@@ -32,7 +32,7 @@ from psirp_stack.wire.codec import (
 )
 from psirp_stack.wire.numbers import FORWARDING_BYTES, ID_BYTES, SIGNATURE_BYTES, HeaderType
 
-PUBLICATION_CONTEXT = b"psph publication 1\0"
+PUBLICATION_CONTEXT = b"psph publication 2\0"
 PACKET_CONTEXT = b"psph packet 1\0"
 REQUEST_CONTEXT = b"psph request 1\0"
 DECLARATION_CONTEXT = b"psph declaration 1\0"
@@ -62,6 +62,8 @@ class PublicationFacts:
     number: int
     content_digest: bytes
     attributes_digest: bytes
+    publisher: str
+    """The node in whose order it stands."""
 
     def __post_init__(self) -> None:
         # `struct` would cut or fill byte strings of another length, and two publications would look alike.
@@ -73,10 +75,18 @@ class PublicationFacts:
 
     @classmethod
     def of(
-        cls, sid: bytes, rid: bytes, vrid: bytes, epoch: int, number: int, content: bytes, attributes: bytes
+        cls,
+        sid: bytes,
+        rid: bytes,
+        vrid: bytes,
+        publisher: str,
+        epoch: int,
+        number: int,
+        content: bytes,
+        attributes: bytes,
     ) -> "PublicationFacts":
         digests = hashlib.sha256(content).digest(), hashlib.sha256(attributes).digest()
-        return cls(sid, rid, vrid, len(content), epoch, number, *digests)
+        return cls(sid, rid, vrid, len(content), epoch, number, *digests, publisher)
 
 
 class Signer:
@@ -121,19 +131,25 @@ class Signer:
 
 
 def publication_bytes(facts: PublicationFacts, header: AuthenticationHeader) -> bytes:
-    return PUBLICATION_CONTEXT + _PUBLICATION.pack(
-        facts.sid,
-        facts.rid,
-        facts.vrid,
-        facts.length,
-        facts.epoch,
-        facts.number,
-        facts.content_digest,
-        facts.attributes_digest,
-        header.signer,
-        header.timestamp,
-        header.sequence,
-        header.expiry,
+    name = facts.publisher.encode()
+    return (
+        PUBLICATION_CONTEXT
+        + bytes((len(name),))
+        + name
+        + _PUBLICATION.pack(
+            facts.sid,
+            facts.rid,
+            facts.vrid,
+            facts.length,
+            facts.epoch,
+            facts.number,
+            facts.content_digest,
+            facts.attributes_digest,
+            header.signer,
+            header.timestamp,
+            header.sequence,
+            header.expiry,
+        )
     )
 
 

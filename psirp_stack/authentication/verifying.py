@@ -83,7 +83,6 @@ class Verifier:
         self._trust = trust
         self._config = config or VerifierConfig()
         self._observer = observer
-        self._publications = ReplayGuard(self._config.window, self._config.max_streams)
         self._requests = ReplayGuard(self._config.window, self._config.max_streams)
         self.refused: Counter[Refusal] = Counter()
         self.accepted = 0
@@ -91,7 +90,7 @@ class Verifier:
     @property
     def streams_forgotten(self) -> int:
         """How often the bound on remembered streams was reached."""
-        return self._publications.forgotten + self._requests.forgotten
+        return self._requests.forgotten
 
     def check_publication(
         self,
@@ -99,18 +98,10 @@ class Verifier:
         header: AuthenticationHeader | None,
         policy: ScopePolicy,
         now_ms: int,
-        stream: bytes = b"",
     ) -> Verdict:
-        """Check a whole version, once, when it is complete: a second time it is a replay.
-
-        Sequence numbers are told apart by signer, item and `stream`: give the publishing node's name there when several
-        nodes publish one item with one key.
-        """
+        """Check what is said of a version. Said again it counts again: its place in its publisher's order is signed,
+        and whoever keeps that order hands each version up once."""
         verdict = self._check(header, policy, now_ms, False, lambda known: publication_bytes(facts, known))
-        if verdict.accepted and header is not None and verdict.signer is not None:
-            key = header.signer + facts.sid + facts.rid + stream
-            if not self._publications.accept(key, header.sequence):
-                verdict = Verdict(Refusal.REPLAYED, header.signer)
         return self._counted(verdict, facts.sid, facts.rid)
 
     def check_packet(self, frame: Frame, policy: ScopePolicy, now_ms: int) -> Verdict:

@@ -234,6 +234,7 @@ class Node:
             wall_ms=wall_ms,
             rng=rng,
             config=settings.transport,
+            sign_answer=signatures.sign_packet if signatures.signs else None,
         )
         self.receiver = Receiver(
             settings.name,
@@ -245,6 +246,7 @@ class Node:
             config=settings.transport,
             verify=signatures.verify_publication,
             verify_packet=signatures.verify_packet,
+            verify_answer=signatures.verify_answer,
         )
         self.wishes = Wishes(settings.boot, self._sign, settings.wishes)
         self.desk = Desk(

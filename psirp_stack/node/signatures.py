@@ -1,7 +1,6 @@
 """How a node signs, and whom it believes: authentication plugged into transport and rendezvous requests."""
 
 import hashlib
-from itertools import count
 
 from identifiers import ItemId
 from psirp_stack.authentication.signing import PublicationFacts, Signer
@@ -41,9 +40,8 @@ class NodeSignatures:
         self._verifier = verifier
         self._require = require_signatures
         self._policies: dict[ItemId, ScopePolicy] = {}
-        self._subscriptions: dict[ItemId, int] = {}
+        self._subscriptions: set[ItemId] = set()
         self._awaited: set[bytes] = set()
-        self._lives = count(1)
 
     @property
     def signs(self) -> bool:
@@ -59,12 +57,11 @@ class NodeSignatures:
         return item in self._awaited
 
     def subscribed(self, item: ItemId) -> None:
-        """A subscription begins: versions may come again that an earlier one has had."""
-        self._subscriptions[item] = next(self._lives)
+        self._subscriptions.add(item)
         self._awaited.add(bytes(item))
 
     def unsubscribed(self, item: ItemId) -> None:
-        self._subscriptions.pop(item, None)
+        self._subscriptions.discard(item)
         self._policies.pop(item, None)
         self._awaited.discard(bytes(item))
 
@@ -102,9 +99,18 @@ class NodeSignatures:
             return None if policy.publishers is None else "the scope is restricted and this node knows no keys"
         if authentication is None and self._require:
             return "unsigned, and this node takes only signed publications"
-        stream = f"{announcement.publisher}/{self._subscriptions.get(item, 0)}".encode()
         facts = _facts(item, header, announcement)
-        verdict = self._verifier.check_publication(facts, authentication, policy, now_ms, stream)
+        verdict = self._verifier.check_publication(facts, authentication, policy, now_ms)
+        return None if verdict.refusal is None else verdict.refusal.value
+
+    def verify_answer(self, item: ItemId, frame: Frame, now_ms: int) -> str | None:
+        """Why what a publisher says of its versions is refused."""
+        policy = self._policies.get(item, OPEN_SCOPE)
+        if self._verifier is None:
+            return None if policy.publishers is None else "the scope is restricted and this node knows no keys"
+        if frame.authentication is None and self._require:
+            return "unsigned, and this node takes only signed publications"
+        verdict = self._verifier.check_packet(frame, policy, now_ms)
         return None if verdict.refusal is None else verdict.refusal.value
 
     def verify_packet(self, item: ItemId, frame: Frame, now_ms: int) -> str | None:
@@ -124,5 +130,8 @@ def _facts(item: ItemId, header: MetadataHeader, announcement: Announcement) -> 
         announcement.epoch,
         announcement.number,
         announcement.sha256,
-        hashlib.sha256(announcement.attributes).digest(),
+        announcement.attributes
+        if announcement.attributes_in_body
+        else hashlib.sha256(announcement.attributes).digest(),
+        announcement.publisher,
     )

@@ -43,12 +43,13 @@ class Beginning:
             return 0
         return math.ceil((now - self._owed_from + source.look_back) * 1000) + 1
 
-    def announced_start(self, joining: int, settled_ms: int, now: float) -> int | None:
-        """The start that an announcement tells those who join; None when it has to be asked for."""
+    def announced_start(self, joining: int, settled_ms: int, signed: bool, now: float) -> int | None:
+        """The start that an announcement tells those who join; None when it has to be asked for: a signature does not
+        cover it, and with the first version nothing can be left out."""
         if not joining or (self.since is not None and joining > 1):
             return None
         start = joining if self.future_only else max(joining - 1, 1)
-        if start > 1 and (self.future_only or not self._is_settled(settled_ms, now)):
+        if start > 1 and (signed or self.future_only or not self._is_settled(settled_ms, now)):
             return None
         return start
 

@@ -13,15 +13,15 @@ WallClock = Callable[[float], int]
 """Milliseconds since 1970 at a moment of the caller's own clock: publication times and signatures need them."""
 
 PublicationSigner = Callable[[ItemId, MetadataHeader, Announcement, int], AuthenticationHeader]
-"""Signs a version. Header and announcement are as the verifier will see them, without what differs between two
-frames of one version: `collected_fid`, `max_seqnum`, `oldest` and `segment_size` are zero. The last is the time."""
+"""Signs a version, at a time in milliseconds. What differs between two frames of one version is left out of header and
+announcement: `collected_fid`, `max_seqnum`, `segment_size` and `settled_ms` are zero, and attributes are in place."""
 
 PublicationVerifier = Callable[[ItemId, MetadataHeader, Announcement, AuthenticationHeader | None, int], str | None]
-"""Why a version is refused; None when it counts. Asked when the version is
-complete and its content was checked against the announcement; once, unless it was refused."""
+"""Why an announcement is refused; None when it counts. Asked before anything is believed of it, and again when it
+is repeated. Header and announcement are those of the frame: attributes that come in segments are there as a digest."""
 
 PacketSigner = Callable[[Frame, int], Frame]
 """A data frame with an authentication header."""
 
 PacketVerifier = Callable[[ItemId, Frame, int], str | None]
-"""Why a data frame is refused, in a scope whose packets are all signed."""
+"""Why a frame is refused that is signed as a packet: a segment where the policy demands it, or an answer."""

@@ -6,9 +6,10 @@ from psirp_stack.forwarding_model import TABLES
 from psirp_stack.transport.frames import control_frame, first_way, segment_frame, segment_prefix, signed_segment
 from psirp_stack.transport.hooks import PacketSigner
 from psirp_stack.transport.messages import Announcement, Retained, encode
+from psirp_stack.transport.peer import Answer
 from psirp_stack.transport.positions import Outgoing, Positions
 from psirp_stack.transport.sender_context import SenderContext
-from psirp_stack.wire.codec import ZERO_ID, build
+from psirp_stack.wire.codec import ZERO_ID, build, parse
 from psirp_stack.wire.numbers import HeaderType
 
 
@@ -39,7 +40,6 @@ class ItemFrames:
                 version.attributes if out.inline else hashlib.sha256(version.attributes).digest(),
                 0 if out.inline else len(version.attributes),
                 version.sha256,
-                self.positions.oldest,
                 out.segment_size,
                 self._settled_ms(max(self.joining - 1, 1), now) if self.joining else 0,
             )
@@ -70,10 +70,8 @@ class ItemFrames:
     def _settled_ms(self, start: int, now: float) -> int:
         return int(self.positions.age_of(start - 1, now) * 1000)
 
-    def retained(
-        self, subscriber: str, start: int | None, known: bool, follows: bool, fid: bytes, table: int, now: float
-    ) -> bytes:
-        positions = self.positions
+    def retained(self, subscriber: str, token: int, answer: Answer, fid: bytes, table: int, now: float) -> bytes:
+        positions, start = self.positions, answer.start
         payload = encode(
             Retained(
                 self.context.name,
@@ -82,9 +80,12 @@ class ItemFrames:
                 positions.oldest,
                 positions.newest,
                 start,
-                known,
-                None if follows or start is None else self._settled_ms(start, now),
+                answer.known,
+                None if answer.follows or start is None else self._settled_ms(start, now),
+                token,
             )
         )
         way = first_way(self.context.internal, table)
-        return control_frame(HeaderType.PUBLISH_METADATA, fid, self.key, ZERO_ID, 0, way, payload)
+        frame = control_frame(HeaderType.PUBLISH_METADATA, fid, self.key, ZERO_ID, 0, way, payload)
+        sign = self.context.sign_answer
+        return frame if sign is None else build(sign(parse(frame), self.context.wall_ms(now)))

@@ -128,16 +128,16 @@ class ItemReceiver:
         ):
             counters.malformed += 1
             return
-        source = self._heard(announced.publisher, announced.epoch, way, now)
+        source = self._believed(control, announced, way, now)
         if source is None:
             return
         if source.expected is None:
-            start = self._beginning.announced_start(joining, announced.settled_ms, now)
+            signed = control.authentication is not None
+            start = self._beginning.announced_start(joining, announced.settled_ms, signed, now)
             if start is not None:
                 self._begin(source, start, now)
             else:
                 source.start_unknown(now)
-        self._let_go_before(source, announced.oldest, now)
         if source.expected is not None and announced.number < source.expected:
             counters.duplicates += 1
             self._acknowledge_soon(source, now)
@@ -145,6 +145,7 @@ class ItemReceiver:
         slot = source.slot_for(announced.number, now)
         if slot is None:
             counters.too_far_ahead += 1
+            source.question(now)
             return
         source.guess_due = None
         if slot.announcement is None:
@@ -166,9 +167,17 @@ class ItemReceiver:
         self._acknowledge_soon(source, now)
 
     def retained(self, message: Retained, way: bytes, now: float) -> None:
-        source = self._heard(message.publisher, message.epoch, way, now)
+        source = self.sources.get(message.publisher)
         if source is None:
+            self.context.counters.not_ours += 1
             return
+        if message.token != source.token:
+            self.context.counters.unproved += 1
+            source.question(now)
+            return
+        if message.epoch != source.epoch:
+            source = self._new_life(source, message.epoch, now)
+        self._was_heard(source, way, now)
         if source.expected is None:
             if message.start is not None and source.join_tries:
                 self._told_start(source, message, message.start, now)
@@ -200,27 +209,45 @@ class ItemReceiver:
         self._hand_up(source, now)
         self._acknowledge_soon(source, now)
 
-    def _heard(self, publisher: str, epoch: int, way: bytes, now: float) -> Source | None:
-        """The publisher's state; None for one who speaks from an earlier life."""
-        source = self.sources.get(publisher)
+    def _believed(self, control: ControlFrame, announced: Announcement, way: bytes, now: float) -> Source | None:
+        """The publisher's state, if the announcement counts; nothing has changed if it does not.
+
+        What is signed wrongly does not count. Nor does what somebody says in the name of a publisher that is known to
+        be in another epoch: that publisher is asked, and its answer counts.
+        """
+        source = self.sources.get(announced.publisher)
+        if source is None or not source.has_announced(announced.number, control.vrid, announced):
+            reason = refusal(self.context, self.item, control, announced, now)
+            if reason is not None:
+                self._refused(source, announced, reason, now)
+                return None
         if source is None:
-            source = self._new_source(publisher, now)
-        if epoch < source.epoch:
+            source = self._new_source(announced.publisher, now)
+        if source.epoch == 0:
+            source.epoch = announced.epoch
+        elif source.epoch != announced.epoch:
             self.context.counters.outdated += 1
+            source.question(now)
             return None
-        if epoch > source.epoch:
-            if source.epoch and source.expected is not None and source.expected <= source.newest:
-                self._skip(source, source.expected, source.newest, "the publisher began a new life without them")
-            self._let_go(source)
-            fresh = Source(publisher, source.config, now, LOOK_BACK)
-            fresh.epoch, fresh.way, fresh.round_trip = epoch, source.way, source.round_trip
-            fresh.join_tries = source.join_tries
-            self.context.urgent.pop(source, None)
-            source = self.sources[publisher] = fresh
+        self._was_heard(source, way, now)
+        return source
+
+    def _was_heard(self, source: Source, way: bytes, now: float) -> None:
         source.was_heard(now)
         if is_usable(way):
             source.way = way
-        return source
+
+    def _new_life(self, source: Source, epoch: int, now: float) -> Source:
+        """The publisher itself says that it is in another epoch than it was heard in."""
+        if source.epoch and source.expected is not None and source.expected <= source.newest:
+            self._skip(source, source.expected, source.newest, "the publisher began a new life without them")
+        self._let_go(source)
+        fresh = Source(source.name, source.config, now, LOOK_BACK, source.token)
+        fresh.epoch, fresh.way, fresh.round_trip = epoch, source.way, source.round_trip
+        fresh.join_tries, fresh.questioned_at = source.join_tries, source.questioned_at
+        self.context.urgent.pop(source, None)
+        self.sources[source.name] = fresh
+        return fresh
 
     def _new_source(self, publisher: str, now: float) -> Source:
         if len(self.sources) >= self.context.config.max_sources:
@@ -230,7 +257,9 @@ class ItemReceiver:
             self.context.urgent.pop(oldest, None)
             del self.sources[oldest.name]
             self.context.counters.sources_forgotten += 1
-        source = self.sources[publisher] = Source(publisher, self.context.config, now, LOOK_BACK)
+        source = self.sources[publisher] = Source(
+            publisher, self.context.config, now, LOOK_BACK, self.context.random.getrandbits(62) | 1
+        )
         return source
 
     def _let_go(self, source: Source) -> None:
@@ -293,28 +322,27 @@ class ItemReceiver:
                     slot.reset(now)
                     slot.tries, slot.asked = 1, now - source.round_trip.timeout
                     continue
-                reason = refusal(self.context, self.item, slot, announced, parts.attributes, now)
-                if reason is not None:
-                    self._refused(source, slot, reason, now)
-                    continue
                 slot.complete, slot.attributes, slot.content = True, parts.attributes, parts.content
                 self.context.held += len(parts.content)
             if slots:
                 self._hand_up(source, now)
 
-    def _refused(self, source: Source, slot: Slot, reason: str, now: float) -> None:
-        """A version whose signature does not count may be a forgery of one that is to come, so it is asked for again;
-        not for ever, or a publisher without the right to publish would stop everything."""
+    def _refused(self, source: Source | None, announced: Announcement, reason: str, now: float) -> None:
+        """An announcement whose signature does not count may be a forgery of one that is to come. A version that is
+        known to exist is asked for again, and given up only when the publisher was asked several times: otherwise one
+        that cannot be proved would stop all that follow."""
         self.context.counters.refused += 1
-        self.context.tell(Dropped(self.item, f"version {slot.number}: {reason}"))
+        self.context.tell(Dropped(self.item, f"version {announced.number}: {reason}"))
+        slot = source.slots.get(announced.number) if source is not None and source.epoch == announced.epoch else None
+        if source is None or slot is None or slot.announcement is not None or slot.tries <= slot.refused_try:
+            return
+        slot.refused_try = slot.tries
         slot.refusals += 1
-        slot.reset(now)
-        if slot.refusals < MAX_REFUSALS:
-            slot.tries, slot.asked = 1, now
-        else:
+        if slot.refusals >= MAX_REFUSALS:
             slot.refused = slot.complete = True
             if source.expected is not None:
                 self._skip(source, slot.number, slot.number, reason)
+            self._hand_up(source, now)
 
     def _hand_up(self, source: Source, now: float) -> None:
         """Everything that is complete and has its turn."""
@@ -407,13 +435,18 @@ class ItemReceiver:
 
     def _handle_source(self, source: Source, now: float) -> float | None:
         config = self.context.config
+        times: list[float] = []
+        if source.question_due is not None:
+            if source.question_due <= now:
+                self._requests.question(source, now)
+            else:
+                times.append(source.question_due)
         if source.is_silent:
-            return None
+            return min(times, default=None)
         waiting = source.state is SourceState.JOINING or any(not slot.complete for slot in source.slots.values())
         if waiting and now - source.heard > config.reassembly_timeout:
             self._put_to_sleep(source)
-            return None
-        times: list[float] = []
+            return min(times, default=None)
         if source.expected is None:
             if source.join_due is not None and source.join_due <= now:
                 source.join_tries += 1

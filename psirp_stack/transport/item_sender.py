@@ -12,7 +12,7 @@ from psirp_stack.transport.hooks import PacketSigner
 from psirp_stack.transport.item_frames import ItemFrames
 from psirp_stack.transport.joining import start_for
 from psirp_stack.transport.messages import MIN_SEGMENT_BYTES, Ask, Have, Range, Want
-from psirp_stack.transport.peer import Peer, new_peer
+from psirp_stack.transport.peer import Answer, Peer, new_peer
 from psirp_stack.transport.positions import Positions
 from psirp_stack.transport.repairs import Repairs
 from psirp_stack.transport.sender_context import SenderContext
@@ -167,9 +167,11 @@ class ItemSender:
         if peer is None:
             counters.strangers += 1
             return
+        if isinstance(message, Ask) and message.token:
+            peer.token = message.token
         if message.epoch != self.versions.epoch and not (isinstance(message, Ask) and message.join):
             counters.outdated += 1
-            self._repairs.tell_retained(peer, None, True)
+            self._repairs.tell_retained(peer, Answer())
             return
         if is_usable(way):
             peer.way = way
@@ -241,7 +243,7 @@ class ItemSender:
     def _on_want(self, peer: Peer, want: Want, now: float) -> None:
         stream = peer.stream
         if want.number < self.versions.oldest:
-            self._repairs.tell_retained(peer, None, True)
+            self._tell_gone(peer)
             return
         out = self.positions.outgoing(want.number) if want.number <= stream.begun else None
         if out is None:
@@ -260,6 +262,8 @@ class ItemSender:
     def _on_ask(self, peer: Peer, ask: Ask, now: float) -> None:
         if ask.join:
             self._on_join(peer, ask, now)
+        elif not ask.ranges:
+            self._repairs.tell_retained(peer, Answer())
         stream = peer.stream
         room = min(ask.room, self.context.config.push_bytes)
         left = self.context.config.push_versions
@@ -269,7 +273,7 @@ class ItemSender:
         oldest = self.versions.oldest
         for first, last in ask.ranges:
             if first < oldest:
-                self._repairs.tell_retained(peer, None, True)
+                self._tell_gone(peer)
             for number in range(max(first, oldest, 1), min(last, stream.begun) + 1):
                 if left <= 0 or room <= 0:
                     return
@@ -289,14 +293,21 @@ class ItemSender:
         """Say where a receiver begins, and let it begin there."""
         if peer.boot != ask.boot and peer.confirmed:
             peer.joined = self.positions.newest + 1  # it began anew
-        start, known, follows = start_for(ask, peer.joined, self.positions, now)
-        self._repairs.tell_retained(peer, start, known, follows=follows)
+        answer = start_for(ask, peer.joined, self.positions, now)
+        start = answer.start
+        self.context.counters.gone += not answer.known
+        self._repairs.tell_retained(peer, Answer(start, answer.known, answer.follows))
         self._moved(peer, start - 1, 0, ask.room, ask.boot, now)
         room = min(ask.room, self.context.config.push_bytes)
         last = min(peer.stream.begun, start + self.context.config.push_versions - 1)
         for number in range(start, last + 1):
             if room > 0:
                 room -= self._push(peer, number, room, ask.copies)
+
+    def _tell_gone(self, peer: Peer) -> None:
+        """What it asks for is not retained any more."""
+        self.context.counters.gone += 1
+        self._repairs.tell_retained(peer, Answer())
 
     # Time.
 
@@ -333,7 +344,7 @@ class ItemSender:
         self.context.counters.probes += 1
         number = peer.stream.begun
         if number < self.versions.oldest:
-            self._repairs.tell_retained(peer, None, True)
+            self._tell_gone(peer)
         elif number not in peer.jobs:
             self._repairs.queue(peer, number, True, ())
 

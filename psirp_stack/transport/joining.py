@@ -12,7 +12,7 @@ from psirp_stack.transport.positions import Positions
 
 
 class Start(NamedTuple):
-    number: int
+    start: int
     known: bool
     """False when the version to go on from is not retained."""
     follows: bool

@@ -60,8 +60,6 @@ class Announcement(_Message, frozen=True, tag=1):
     `attributes` is their SHA-256 then."""
     sha256: Digest
     """Of the content."""
-    oldest: Count
-    """The oldest version that can still be had."""
     segment_size: Annotated[int, Meta(ge=0, le=MAX_CONTENT_BYTES)]
     settled_ms: Count = 0
     """How long ago the version before the one that joiners begin with was published: who subscribed before that has to
@@ -120,6 +118,9 @@ class Ask(_Message, frozen=True, tag=4):
     copies: Copies = 1
     waited_ms: Count = 0
     """To join: all that was published in the last so many milliseconds is wanted."""
+    token: Count = 0
+    """A number that nobody can guess, to be repeated in `Retained`: the answer then comes from where the question went.
+    Without ranges: a question what there is."""
 
 
 class Retained(_Message, frozen=True, tag=5):
@@ -137,6 +138,8 @@ class Retained(_Message, frozen=True, tag=5):
     """Whether the version that the subscriber named was found."""
     settled_ms: Count | None = None
     """How long ago the version before `start` was published; None when `start` follows the version that was named."""
+    token: Count = 0
+    """That of the subscriber's last question."""
 
 
 TransportMessage = Announcement | Want | Have | Ask | Retained

@@ -22,6 +22,18 @@ class Job:
     segments: Iterator[int]
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a receiver is told beside what is retained."""
+
+    start: int | None = None
+    """Where it begins, if it joins."""
+    known: bool = True
+    """Whether the version that it named was found."""
+    follows: bool = False
+    """Whether it begins right after that version."""
+
+
 @dataclass(slots=True)
 class Peer:
     """One receiver of one item."""
@@ -52,9 +64,10 @@ class Peer:
     repaired: int = 0
     """The highest version of which something was sent again: says nothing about round trips."""
     jobs: "OrderedDict[int, Job]" = field(default_factory=OrderedDict)
-    retained: "tuple[int | None, bool, bool] | None" = None
-    """Tell it what is retained: where to begin, whether the version that it named was found, and whether it begins
-    right after that."""
+    answer: "Answer | None" = None
+    """Tell it what is retained."""
+    token: int = 0
+    """Of its last question."""
     queued: bool = False
 
 

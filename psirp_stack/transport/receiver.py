@@ -67,11 +67,12 @@ class Receiver:
         config: TransportConfig | None = None,
         verify: PublicationVerifier | None = None,
         verify_packet: PacketVerifier | None = None,
+        verify_answer: PacketVerifier | None = None,
     ) -> None:
-        self._context = ReceiverContext(name, config or TransportConfig(), wall_ms, verify, verify_packet, self._say)
+        config = config or TransportConfig()
+        self._context = ReceiverContext(name, config, wall_ms, verify, verify_packet, verify_answer, rng, self._say)
         self._internal = internal
         self._route_to = route_to
-        self._random = rng
         self._items: dict[bytes, ItemReceiver] = {}
         self._next_life = boot * SUBSCRIPTIONS_PER_BOOT
         self._out: deque[bytes] = deque()
@@ -187,6 +188,10 @@ class Receiver:
             if message.subscriber != self._context.name:
                 self.counters.not_ours += 1
                 return False
+            check = self._context.verify_answer
+            reason = None if check is None else check(state.item, parse(frame), self._context.wall_ms(now))
+            if reason is not None:
+                return self._refuse(state, f"what {message.publisher!r} retains: {reason}")
             state.retained(message, way, now)
         else:
             self.counters.malformed += 1
@@ -218,7 +223,7 @@ class Receiver:
         return events.popleft() if events else None
 
     def _say(self, state: ItemReceiver, source: Source, message: Want | Have | Ask) -> None:
-        fid = self._way_to(source)
+        fid = self._way_to(source, isinstance(message, Ask) and message.token > 0)
         if fid is None or len(self._out) >= MAX_OUT:
             self.counters.no_way += 1
             return
@@ -232,12 +237,12 @@ class Receiver:
         way = first_way(self._internal, (fid[-1] + source.unanswered) % TABLES)
         self._out.append(control_frame(kind, fid, state.key, version_id, number, way, encode(message)))
 
-    def _way_to(self, source: Source) -> bytes | None:
+    def _way_to(self, source: Source, certain: bool) -> bytes | None:
         """A filter to a publisher: the way back that its last message collected, and when that brings no answer, in
-        turn with the one that the topology knows."""
+        turn with the one that the topology knows. That comes first when nobody else may answer (`certain`)."""
         ways = [source.way] if source.way is not None else []
-        if not ways or source.unanswered > 1:
+        if certain or not ways or source.unanswered > 1:
             route = self._route_to(source.name)
             if route is not None and is_usable(route[0]):
-                ways.append(route[0])
+                ways.insert(0 if certain else len(ways), route[0])
         return ways[source.unanswered // 2 % len(ways)] if ways else None

@@ -1,5 +1,6 @@
 """What all items that a node subscribes to share: its name, its bounds, counters and events, and what they hold."""
 
+import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -34,7 +35,9 @@ class ReceiverCounters:
     malformed: int = 0
     not_ours: int = 0
     outdated: int = 0
-    """Of an earlier epoch of the publisher."""
+    """Of another epoch than the publisher is known to be in."""
+    unproved: int = 0
+    """Answers to questions that were not asked."""
     tampered: int = 0
     refused: int = 0
     """By the signature check."""
@@ -61,6 +64,8 @@ class ReceiverContext:
     wall_ms: WallClock
     verify: PublicationVerifier | None
     verify_packet: PacketVerifier | None
+    verify_answer: PacketVerifier | None
+    random: random.Random
     say: Say
     counters: ReceiverCounters = field(default_factory=ReceiverCounters)
     events: deque[ReceiverEvent] = field(default_factory=deque)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from psirp_stack.forwarding_model import TABLES
 from psirp_stack.transport.frames import DATA_OVERHEAD, is_usable
 from psirp_stack.transport.item_frames import ItemFrames
-from psirp_stack.transport.peer import Job, Peer
+from psirp_stack.transport.peer import Answer, Job, Peer
 from psirp_stack.transport.sender_context import SenderContext
 
 
@@ -27,12 +27,9 @@ class Repairs:
         peer.jobs[number] = Job(number, copies if metadata else 0, iter(segments))
         self._mark_busy(peer)
 
-    def tell_retained(self, peer: Peer, start: int | None, known: bool, *, follows: bool = False) -> None:
-        """`follows`: the start is right after the version that the receiver named."""
-        if not known or start is None:
-            self._context.counters.gone += 1
-        if peer.retained is None or start is not None:
-            peer.retained = (start, known, follows)
+    def tell_retained(self, peer: Peer, answer: Answer) -> None:
+        if peer.answer is None or answer.start is not None:
+            peer.answer = answer
         self._mark_busy(peer)
 
     def keep_only(self, peers: Iterable[Peer]) -> None:
@@ -58,12 +55,11 @@ class Repairs:
 
     def _frame_for(self, peer: Peer, now: float) -> bytes | None:
         counters, frames = self._context.counters, self._frames
-        if peer.retained is not None:
-            start, known, follows = peer.retained
-            peer.retained = None
+        if peer.answer is not None:
+            answer, peer.answer = peer.answer, None
             fid = self._way_to(peer, 0)
             table = (fid[-1] + peer.unanswered) % TABLES
-            return frames.retained(peer.name, start, known, follows, fid, table, now)
+            return frames.retained(peer.name, peer.token, answer, fid, table, now)
         while peer.jobs:
             number, job = next(iter(peer.jobs.items()))
             out = frames.positions.outgoing(number)

@@ -43,7 +43,13 @@ class Requests:
     def join(self, source: Source, now: float) -> None:
         """Ask where to begin."""
         beginning = self._beginning
-        self._ask(source, [], source.join_tries, True, beginning.since, beginning.waited_ms(source, now))
+        waited_ms = beginning.waited_ms(source, now)
+        self._ask(source, [], source.join_tries, True, beginning.since, waited_ms, source.token)
+
+    def question(self, source: Source, now: float) -> None:
+        """Ask what there is."""
+        source.question_due, source.questioned_at = None, now
+        self._ask(source, [], 1, token=source.token)
 
     def overdue(
         self, source: Source, now: float, open_slot: Callable[[Source, Slot, float], bool], guesses: bool
@@ -124,6 +130,7 @@ class Requests:
         join: bool = False,
         since: Since | None = None,
         waited_ms: int = 0,
+        token: int = 0,
     ) -> None:
         self._context.counters.asked += 1
         source.unanswered += 1
@@ -141,6 +148,7 @@ class Requests:
             since if isinstance(since, tuple) else None,
             copies_for(tries),
             waited_ms,
+            token,
         )
         self._say(source, ask)
 

@@ -70,8 +70,10 @@ class Sender:
         wall_ms: WallClock,
         rng: random.Random,
         config: TransportConfig | None = None,
+        sign_answer: PacketSigner | None = None,
     ) -> None:
-        self._context = SenderContext(name, config or TransportConfig(), internal, route_to, wall_ms, rng)
+        config = config or TransportConfig()
+        self._context = SenderContext(name, config, internal, route_to, wall_ms, rng, sign_answer)
         self._versions_for = versions_for
         self._items: dict[bytes, ItemSender] = {}
         self._ready: deque[ItemSender] = deque()
@@ -131,7 +133,7 @@ class Sender:
         if signer is not None:
             header = MetadataHeader(bytes(item.sid), bytes(item.rid), version_id, length=len(content))
             announcement = Announcement(
-                self._context.name, epoch, number, now_ms, attributes, 0, sha256, oldest=0, segment_size=0
+                self._context.name, epoch, number, now_ms, attributes, 0, sha256, segment_size=0
             )
             authentication = packed(signer(item, header, announcement, now_ms))
         version = Version(epoch, number, version_id, sha256, now_ms, attributes, content, authentication)

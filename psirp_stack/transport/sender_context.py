@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from psirp_stack.forwarding_model import Tags
 from psirp_stack.transport.config import TransportConfig
 from psirp_stack.transport.events import SenderEvent
-from psirp_stack.transport.hooks import RouteTo, WallClock
+from psirp_stack.transport.hooks import PacketSigner, RouteTo, WallClock
 
 
 @dataclass(slots=True)
@@ -45,6 +45,8 @@ class SenderContext:
     route_to: RouteTo
     wall_ms: WallClock
     random: random.Random
+    sign_answer: PacketSigner | None = None
+    """Signs what receivers are told of what is retained."""
     counters: SenderCounters = field(default_factory=SenderCounters)
     events: deque[SenderEvent] = field(default_factory=deque)
 

@@ -30,6 +30,8 @@ class Slot:
     """None while there is no room for it."""
     complete: bool = False
     refusals: int = 0
+    refused_try: int = 0
+    """The request after which it was refused last."""
     refused: bool = False
     """Given up: its signature does not count."""
     attributes: bytes = b""
@@ -63,19 +65,28 @@ class Source:
         "look_back",
         "name",
         "newest",
+        "question_due",
+        "questioned_at",
         "round_trip",
         "slots",
         "state",
+        "token",
         "unacked_cost",
         "unacked_versions",
         "unanswered",
         "way",
     )
 
-    def __init__(self, name: str, config: TransportConfig, now: float, look_back: float = 0.0) -> None:
+    def __init__(self, name: str, config: TransportConfig, now: float, look_back: float = 0.0, token: int = 1) -> None:
         self.name = name
         self.config = config
         self.epoch = 0
+        """0 before anything of it was believed."""
+        self.token = token
+        """Who repeats it has got our question, and is whom the network knows by this name."""
+        self.question_due: float | None = None
+        """When to ask what there is, because somebody said in this name what does not fit."""
+        self.questioned_at = float("-inf")
         self.expected: int | None = None
         """The next version to hand up; None before the publisher said where to begin."""
         self.newest = 0
@@ -116,6 +127,11 @@ class Source:
             self.state = after(self.state, SourceInput.START_UNKNOWN)
             self.join_due = ask_at
 
+    def question(self, now: float) -> None:
+        """Ask what there is, but not more often than it can answer: those who forge must not make us shout."""
+        if self.question_due is None:
+            self.question_due = max(now, self.questioned_at + self.round_trip.timeout)
+
     def does_not_answer(self) -> None:
         """Wait until it speaks: nothing is due until then."""
         self.state = after(self.state, SourceInput.DOES_NOT_ANSWER)
@@ -143,6 +159,17 @@ class Source:
             if number not in self.slots:
                 self.slots[number] = Slot(number, now + self.config.reorder_delay)
         self._filled = max(self._filled, last)
+
+    def has_announced(self, number: int, version_id: bytes, announced: Announcement) -> bool:
+        """Whether this is said of a version that is known and was not handed up yet: it was believed then."""
+        slot = self.slots.get(number)
+        known = slot.announcement if slot is not None and self.epoch == announced.epoch else None
+        return (
+            slot is not None
+            and known is not None
+            and (slot.version_id, known.sha256, known.attributes)
+            == (version_id, announced.sha256, announced.attributes)
+        )
 
     def slot_for(self, number: int, now: float) -> Slot | None:
         """The slot of a version that was announced; None when it is too far ahead."""

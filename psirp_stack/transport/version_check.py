@@ -1,9 +1,10 @@
-"""Whether a version that is complete is what was announced, and is signed as it should be."""
+"""Whether an announcement is signed as it should be, and whether a version that is complete is what was announced."""
 
 import hashlib
 from typing import NamedTuple
 
 from identifiers.identifier import ItemId
+from psirp_stack.transport.frames import ControlFrame
 from psirp_stack.transport.messages import Announcement
 from psirp_stack.transport.receiver_context import ReceiverContext
 from psirp_stack.transport.source import Slot
@@ -31,21 +32,10 @@ def parts_as_announced(slot: Slot, announced: Announcement, body: bytes) -> Part
 
 
 def refusal(
-    context: ReceiverContext, item: ItemId, slot: Slot, announced: Announcement, attributes: bytes, now: float
+    context: ReceiverContext, item: ItemId, control: ControlFrame, announced: Announcement, now: float
 ) -> str | None:
-    """Why the signature of a version does not count; None when it does, or when nobody checks."""
+    """Why an announcement does not count; None when it does, or when nobody checks."""
     if context.verify is None:
         return None
-    header = MetadataHeader(bytes(item.sid), bytes(item.rid), slot.version_id, length=slot.length)
-    normal = Announcement(
-        announced.publisher,
-        announced.epoch,
-        announced.number,
-        announced.published_ms,
-        attributes,
-        0,
-        announced.sha256,
-        oldest=0,
-        segment_size=0,
-    )
-    return context.verify(item, header, normal, slot.authentication, context.wall_ms(now))
+    header = MetadataHeader(bytes(item.sid), bytes(item.rid), control.vrid, length=control.length)
+    return context.verify(item, header, announced, control.authentication, context.wall_ms(now))

@@ -39,7 +39,18 @@ TRANSPORT_TABLES = [
             )
             """,
         ],
-    )
+    ),
+    Migration(
+        "transport",
+        2,
+        [
+            # What a signature covers has changed: those that are there count nowhere any more.
+            """
+            DELETE FROM transport_version WHERE item IN
+                (SELECT item FROM transport_version WHERE length(authentication) > 0)
+            """,
+        ],
+    ),
 ]
 """To be given to `Database.open`."""
 

@@ -1,7 +1,6 @@
 """Keys, signatures on publications and packets, and what is refused: tampering, replay, expiry, unknown signers."""
 
 import hashlib
-from collections import Counter
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -31,7 +30,7 @@ NOW = 1_800_000_000_000
 SID, RID, VRID = (bytes([n]) * 32 for n in (1, 2, 3))
 ALICE, BOB, MALLORY = (KeyPair(bytes([n]) * 32) for n in (11, 12, 13))
 BY_ALICE = ScopePolicy(publishers=(ALICE.hash,))
-FACTS = PublicationFacts.of(SID, RID, VRID, 7, 1, b"content", b"attributes")
+FACTS = PublicationFacts.of(SID, RID, VRID, "n0", 7, 1, b"content", b"attributes")
 
 
 def verifier(**settings: int | bool) -> Verifier:
@@ -101,8 +100,8 @@ def test_a_signed_publication_is_accepted_and_its_signer_named() -> None:
 def test_9_equal_content_has_an_equal_version_id_on_two_nodes_and_both_signatures_count() -> None:
     for content in (b"", b"a", bytes(10_000)):
         vrid = bytes(version_id(content))
-        alice = PublicationFacts.of(SID, RID, vrid, 1, 1, content, b"")
-        bob = PublicationFacts.of(SID, RID, bytes(version_id(bytes(bytearray(content)))), 9, 4, content, b"")
+        alice = PublicationFacts.of(SID, RID, vrid, "n0", 1, 1, content, b"")
+        bob = PublicationFacts.of(SID, RID, bytes(version_id(bytes(bytearray(content)))), "n0", 9, 4, content, b"")
         assert (alice.vrid, alice.content_digest) == (bob.vrid, bob.content_digest)
         assert refusal(Signer(ALICE, NOW).sign_publication(alice, NOW), alice, OPEN_SCOPE) is None
         assert refusal(Signer(BOB, NOW).sign_publication(bob, NOW), bob, OPEN_SCOPE) is None
@@ -112,7 +111,7 @@ def test_9_equal_content_has_an_equal_version_id_on_two_nodes_and_both_signature
 def test_every_fact_is_covered(changed: str) -> None:
     header = Signer(ALICE, NOW).sign_publication(FACTS, NOW)
     value = getattr(FACTS, changed)
-    other = bytes([value[0] ^ 1]) + value[1:] if isinstance(value, bytes) else value + 1
+    other = bytes([value[0] ^ 1]) + value[1:] if isinstance(value, bytes) else value + type(value)(1)
     assert refusal(header, replace(FACTS, **{changed: other})) is Refusal.WRONG_SIGNATURE
 
 
@@ -158,26 +157,13 @@ def test_times_are_kept() -> None:
     assert refusal(Signer(ALICE, NOW, lifetime_ms=0).sign_publication(FACTS, NOW), now=NOW - 1) is Refusal.EXPIRED
 
 
-def test_a_replay_is_refused_also_of_an_older_version() -> None:
+def test_a_version_may_be_shown_again_but_in_no_other_place() -> None:
+    """Repairs repeat announcements; what keeps a replay from counting twice is its place in its publisher's order."""
     checker = verifier()
-    signer = Signer(ALICE, NOW)
-    versions = [replace(FACTS, number=number) for number in range(5)]
-    headers = [signer.sign_publication(facts, NOW) for facts in versions]
-    for facts, header in zip(versions, headers, strict=True):
-        assert refusal(header, facts, by=checker) is None
-    for facts, header in zip(versions, headers, strict=True):
-        assert refusal(header, facts, by=checker) is Refusal.REPLAYED
-    assert checker.refused == Counter({Refusal.REPLAYED: 5})
-
-
-def test_a_late_subscriber_may_get_what_was_signed_long_before_other_items() -> None:
-    checker = verifier(window=16)
-    signer = Signer(ALICE, NOW)
-    old = signer.sign_publication(FACTS, NOW)
-    for number in range(100):
-        elsewhere = replace(FACTS, rid=bytes(31) + b"\x09", number=number)
-        assert refusal(signer.sign_publication(elsewhere, NOW), elsewhere, by=checker) is None
-    assert refusal(old, by=checker) is None
+    header = Signer(ALICE, NOW).sign_publication(FACTS, NOW)
+    assert [refusal(header, by=checker) for _ in range(3)] == [None] * 3
+    for elsewhere in (replace(FACTS, number=2), replace(FACTS, epoch=1 << 62), replace(FACTS, publisher="n1")):
+        assert refusal(header, elsewhere, by=checker) is Refusal.WRONG_SIGNATURE
 
 
 def test_sequence_numbers_of_a_later_life_are_higher() -> None:

@@ -133,8 +133,8 @@ def test_a_reader_of_any_pace_gets_everything(seed: int, room: int, pace: int) -
 messages = st.one_of(
     st.binary(max_size=200),
     st.builds(
-        lambda number, size, oldest, epoch: encode(
-            Announcement("n0", epoch, max(number, 1), 0, b"", 0, bytes(32), oldest, size % 100_000)
+        lambda number, size, settled, epoch: encode(
+            Announcement("n0", epoch, max(number, 1), 0, b"", 0, bytes(32), size % 100_000, settled)
         ),
         st.integers(0, 2**62),
         st.integers(0, 2**20),
