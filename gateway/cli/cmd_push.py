@@ -211,8 +211,10 @@ async def _leave(wishes: WishStore, subscriber: Subscriber, wish: Wish) -> None:
     with contextlib.suppress(ClientError, TimeoutError):
         async with asyncio.timeout(LEAVE_PATIENCE):
             await subscriber.unsubscribe(current)
-            while (now := wishes.by_topic(wish.topic, wish.hub)) is not None and now.state is State.LEAVING:  # noqa: ASYNC110
+            current = wishes.by_topic(wish.topic, wish.hub)
+            while current is not None and current.state is State.LEAVING:
                 await asyncio.sleep(0.02)
+                current = wishes.by_topic(wish.topic, wish.hub)
 
 
 async def _topic_and_hub(args: argparse.Namespace, client: OutboundClient) -> tuple[str, str]:

@@ -3,8 +3,8 @@
 It has limits of memory, files and processor time a document, so that a document that was made to harm a parser harms
 only this process; the hub starts another. It ends when its input does, thus also when the hub was killed.
 
-A question is two lengths, the content type and the body; an answer is a letter (`Verdict`), a length and what belongs
-to it.
+A question is two lengths, the content type and the body; an answer is a letter (`Verdict`), a length and what
+belongs to it.
 """
 
 import resource

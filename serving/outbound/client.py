@@ -1,8 +1,8 @@
-"""The one HTTP client of the hub: libcurl's multi interface on the event loop.
+"""The one HTTP client for what strangers name: libcurl's multi interface on the event loop.
 
-Two ways in. `request` is for a single exchange whose answer matters (verification, fetching a topic). A `Lane` is for
-fan-out: its posts only report a status, cost no task and no future each, and their answers' bodies are thrown away
-unread. What ended in one turn of libcurl is reported in one call.
+Two ways in. `request` is for a single exchange whose answer matters (verification, fetching a topic). A `Lane` is
+for fan-out: its posts only report a status, cost no task and no future each, and their answers' bodies are thrown
+away unread. What ended in one turn of libcurl is reported in one call.
 
 How libcurl is driven, and why so: the usual way on an event loop (`socket_action` with a socket and a timer callback)
 calls back into Python about five times a request and measured 58,000 requests a second where `perform` measures 72,000.
