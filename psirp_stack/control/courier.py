@@ -1,9 +1,9 @@
 """Messages between any two nodes: acknowledged, repeated until they are, each handed up once, in order.
 
 A message that was accepted ends in `Sent` (its receiver's handler acknowledged it) or `Failed` (nobody did in time:
-it may or may not have been handled). Between two lives messages are handed up in the order in which they were sent, those
-that failed left out. A receiver that restarts may get again what its former life has handled, since nobody can know
-whether that life's answer was only lost.
+it may or may not have been handled). Between two lives messages are handed up in the order in which they were sent,
+those that failed left out. A receiver that restarts may get again what its former life has handled, since nobody can
+know whether that life's answer was only lost.
 
 Sans-I/O: whoever runs a courier moves datagrams, finds filters and watches the clock.
 """
