@@ -19,10 +19,10 @@ from push_hub.protocol.leases import LeasePolicy
 from push_hub.protocol.numbers import CHALLENGE_BYTES, Mode
 from push_hub.protocol.verification import (
     Answer,
+    CheckSchedule,
     Confirmed,
     Failed,
     Intent,
-    RetrySchedule,
     TryAgain,
     Verdict,
     challenge_from,
@@ -60,7 +60,7 @@ class VerifierConfig:
     timeout: float = 10.0
     max_answer_bytes: int = 4096
     leases: LeasePolicy = field(default_factory=LeasePolicy)
-    schedule: RetrySchedule = field(default_factory=RetrySchedule)
+    schedule: CheckSchedule = field(default_factory=CheckSchedule)
     sweep_every: float = 5.0
     sweep_chunk: int = 1_000
     overload_retry_after: float = 5.0

@@ -45,7 +45,7 @@ SANS_IO = [
     "psirp_stack/emulation/simulation.py",
     "serving/fairness.py",
     "push_hub/delivery/queue.py",
-    "push_hub/delivery/schedule.py",
+    "storage/backoff.py",
     "push_hub/delivery/breaker.py",
     "push_hub/intake/schedule.py",
     "push_hub/intake/queue.py",

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
 from gateway.events import StoreFailed
+from storage.backoff import BackOff, Waits
 
 AT_ONCE = 64
-FIRST_WAIT = 0.2
-LONGEST_WAIT = 10.0
+BETWEEN_TRIES = BackOff(0.2, longest=10.0)
 
 K = TypeVar("K", bound=Hashable)
 
@@ -54,7 +54,7 @@ class Errands(Generic[K]):
         self._tasks.clear()
 
     async def _work(self, key: K) -> None:
-        wait = FIRST_WAIT
+        waits = Waits(BETWEEN_TRIES)
         while key in self._again:
             self._again.discard(key)
             try:
@@ -65,10 +65,9 @@ class Errands(Generic[K]):
                 if self._observer is not None:
                     self._observer(StoreFailed(str(error)))
             if done:
-                wait = FIRST_WAIT
+                waits.reset()
                 continue
             self._again.add(key)
-            await asyncio.sleep(wait)
-            wait = min(2 * wait, LONGEST_WAIT)
+            await asyncio.sleep(waits.next())
         # Nothing is awaited between the last look at `_again` and here, so no wake-up falls between.
         del self._tasks[key]

@@ -1,9 +1,34 @@
-"""Tasks that belong to somebody and end with them."""
+"""Tasks that belong to somebody and end with them, and work that is tried until it is done."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TypeVar
+
+from psirp_stack.node.api import NotAttachedError, PsirpError
+from storage import StorageError
+from storage.backoff import BackOff, Waits
 
 STOP_AGAIN = 1.0
+BETWEEN_TRIES = BackOff(0.2, longest=10.0)
+
+T = TypeVar("T")
+
+
+async def until_done(
+    work: Callable[[], Awaitable[T]],
+    failed: Callable[[str], None],
+    wanted: Callable[[], bool] = lambda: True,
+    errors: tuple[type[Exception], ...] = (PsirpError, NotAttachedError, StorageError),
+) -> T | None:
+    """What `work` gives, once the network takes it; None when it is not `wanted` any more."""
+    waits = Waits(BETWEEN_TRIES)
+    while wanted():
+        try:
+            return await work()
+        except errors as error:
+            failed(str(error))
+            await asyncio.sleep(waits.next())
+    return None
 
 
 class Background:

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 
-from gateway.bootstrapping.background import Background
+from gateway.bootstrapping.background import Background, until_done
 from gateway.bootstrapping.config import BootstrappingConfig
 from gateway.bootstrapping.events import (
     BootstrappingEvent,
@@ -38,8 +38,6 @@ from storage import StorageError
 
 MAX_OTHERS = 10_000
 """Items below a signalling scope that are known to be no requester's."""
-FIRST_WAIT = 0.2
-LONGEST_WAIT = 10.0
 
 
 class Manager:
@@ -114,29 +112,11 @@ class Manager:
     async def _announce(self, zone: Zone) -> None:
         item = announcement_item(self._naming, zone)
         content = encode(Announcement(zone.domain, self._name, self._naming.announcement))
-        wait = FIRST_WAIT
-        while True:
-            try:
-                await self._client.publish(item.sid, item.rid, content)
-            except (PsirpError, NotAttachedError) as error:
-                self._failed(zone.domain, str(error))
-                await asyncio.sleep(wait)
-                wait = min(2 * wait, LONGEST_WAIT)
-                continue
-            self._tell(ZoneAnnounced(zone.domain))
-            return
+        await until_done(lambda: self._client.publish(item.sid, item.rid, content), partial(self._failed, zone.domain))
+        self._tell(ZoneAnnounced(zone.domain))
 
     async def _listen(self, scope: Identifier) -> None:
-        wait = FIRST_WAIT
-        while True:
-            try:
-                await self._client.subscribe_scope(scope, self._below)
-            except (PsirpError, NotAttachedError) as error:
-                self._failed(str(scope), str(error))
-                await asyncio.sleep(wait)
-                wait = min(2 * wait, LONGEST_WAIT)
-                continue
-            return
+        await until_done(lambda: self._client.subscribe_scope(scope, self._below), partial(self._failed, str(scope)))
 
     # Hearing.
 
@@ -160,20 +140,17 @@ class Manager:
         self._background.run(self._follow(item))
 
     async def _follow(self, item: ItemId) -> None:
-        wait = FIRST_WAIT
-        while item in self._channels:
-            try:
-                subscription = await self._client.subscribe(item.sid, item.rid, partial(self._heard, item))
-            except (PsirpError, NotAttachedError) as error:
-                self._failed(str(item.sid), str(error))
-                await asyncio.sleep(wait)
-                wait = min(2 * wait, LONGEST_WAIT)
-                continue
-            if self._channels.get(item, subscription) is None:
-                self._channels[item] = subscription
-            else:  # it was let go meanwhile, perhaps to be followed anew
-                await self._unfollow(subscription)
+        subscription = await until_done(
+            lambda: self._client.subscribe(item.sid, item.rid, partial(self._heard, item)),
+            partial(self._failed, str(item.sid)),
+            lambda: item in self._channels,
+        )
+        if subscription is None:
             return
+        if self._channels.get(item, subscription) is None:
+            self._channels[item] = subscription
+        else:  # it was let go meanwhile, perhaps to be followed anew
+            await self._unfollow(subscription)
 
     async def _heard(self, item: ItemId, publication: Publication) -> None:
         try:

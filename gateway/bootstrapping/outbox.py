@@ -6,9 +6,9 @@ from typing import Generic, TypeVar
 
 from psirp_stack.node.api import NotAttachedError, PsirpError
 from storage import StorageError
+from storage.backoff import BackOff, Waits
 
-FIRST_WAIT = 0.2
-LONGEST_WAIT = 30.0
+BETWEEN_TRIES = BackOff(0.2, longest=30.0)
 
 Key = TypeVar("Key")
 
@@ -20,7 +20,7 @@ class Outbox(Generic[Key]):
         self._send = send
         self._failed = failed
         self._changed: dict[Key, None] = {}
-        self._waits: dict[Key, float] = {}
+        self._waits: dict[Key, Waits] = {}
         self._wake = asyncio.Event()
 
     def put(self, key: Key) -> None:
@@ -42,8 +42,8 @@ class Outbox(Generic[Key]):
                     await self._send(key)
                 except (PsirpError, NotAttachedError, StorageError) as error:
                     self._failed(key, str(error))
-                    wait = self._waits[key] = min(LONGEST_WAIT, 2 * self._waits.get(key, FIRST_WAIT / 2))
-                    loop.call_later(wait, self._again, key)
+                    waits = self._waits.setdefault(key, Waits(BETWEEN_TRIES))
+                    loop.call_later(waits.next(), self._again, key)
                 else:
                     self._waits.pop(key, None)
             await self._wake.wait()

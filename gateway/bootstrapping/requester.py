@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from gateway.bootstrapping.background import Background
+from gateway.bootstrapping.background import Background, until_done
 from gateway.bootstrapping.config import BootstrappingConfig, Unmanaged
 from gateway.bootstrapping.events import BootstrappingEvent, SignallingFailed, SubscriptionRefused, ZoneAsked
 from gateway.bootstrapping.messages import (
@@ -39,8 +39,6 @@ from push_hub.model import Publication as HubPublication
 from storage import StorageError
 
 PAGE = 500
-FIRST_WAIT = 0.2
-LONGEST_WAIT = 10.0
 
 
 @dataclass(slots=True)
@@ -251,18 +249,13 @@ class Requester:
     # Hearing.
 
     async def _listen(self, talk: _Talk, item: ItemId) -> None:
-        wait = FIRST_WAIT
-        while self._talks.get(talk.zone.domain) is talk:
-            try:
-                talk.subscriptions.append(
-                    await self._client.subscribe(item.sid, item.rid, partial(self._heard, talk, item))
-                )
-            except (PsirpError, NotAttachedError) as error:
-                self._failed(talk.zone.domain, str(error))
-                await asyncio.sleep(wait)
-                wait = min(2 * wait, LONGEST_WAIT)
-                continue
-            return
+        subscription = await until_done(
+            lambda: self._client.subscribe(item.sid, item.rid, partial(self._heard, talk, item)),
+            partial(self._failed, talk.zone.domain),
+            lambda: self._talks.get(talk.zone.domain) is talk,
+        )
+        if subscription is not None:
+            talk.subscriptions.append(subscription)
 
     async def _heard(self, talk: _Talk, item: ItemId, publication: Publication) -> None:
         domain = talk.zone.domain

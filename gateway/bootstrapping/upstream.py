@@ -13,7 +13,7 @@ from functools import partial
 
 from aiohttp import web
 
-from gateway.bootstrapping.background import Background
+from gateway.bootstrapping.background import Background, until_done
 from gateway.bootstrapping.config import BootstrappingConfig
 from gateway.bootstrapping.events import (
     BootstrappingEvent,
@@ -52,8 +52,6 @@ LOOK_INSTEAD = 3.0
 """Seconds after a confirmation, or a start, in which a push may be older than what a look found."""
 PAUSE = 1.0
 """Nothing pushed for so long: then no look is under way either, and the next push is the newest there is."""
-FIRST_WAIT = 1.0
-LONGEST_WAIT = 60.0
 
 
 class Upstreams:
@@ -214,15 +212,8 @@ class Upstreams:
 
     async def _first_look(self, topic: str) -> None:
         """So that there is a current version for whoever subscribes now."""
-        wait = FIRST_WAIT
-        while True:
-            try:
-                await self._hub.ping([topic])
-            except (OverloadedError, StorageError):
-                await asyncio.sleep(wait)
-                wait = min(2 * wait, LONGEST_WAIT)
-                continue
-            return
+        # The hub counts and tells by itself what it refuses.
+        await until_done(lambda: self._hub.ping([topic]), lambda _: None, errors=(OverloadedError, StorageError))
 
     async def _end(self, topic: str) -> None:
         async with self._turn(topic):

@@ -1,6 +1,5 @@
 """Where the gateways of a domain are, and how others find this one: SRV records of `_psirp._tcp` in the DNS."""
 
-from gateway.discovery.backoff import BackOff
 from gateway.discovery.cache import CacheConfig
 from gateway.discovery.events import DiscoveryEvent, Observer
 from gateway.discovery.failover import Failover, FailoverConfig
@@ -24,7 +23,6 @@ from gateway.discovery.resolver import Resolver, ResolverConfig
 __all__ = [
     "SERVICE",
     "Availability",
-    "BackOff",
     "CacheConfig",
     "Discovery",
     "DiscoveryConfig",

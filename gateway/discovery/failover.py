@@ -9,9 +9,9 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from gateway.discovery.backoff import BackOff
 from gateway.discovery.model import DiscoveryError, Gateway, check_seconds
 from gateway.discovery.order import order_to_try
+from storage.backoff import BackOff
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ import dns.query
 import dns.tsig
 import dns.update
 
-from gateway.discovery.backoff import BackOff
 from gateway.discovery.events import Observer, RecordConfirmed, RecordRemoved, RecordWritten, RegistrationFailed
 from gateway.discovery.keys import UpdateKey, read_key
 from gateway.discovery.model import MAX_16_BITS, DiscoveryError, check_seconds
@@ -37,6 +36,7 @@ from gateway.discovery.registration import (
     update_to_register,
     update_to_remove,
 )
+from storage.backoff import BackOff
 
 MAX_FORMER = 16
 """Endpoints of this gateway that may still stand at the server and have to go."""

@@ -46,10 +46,10 @@ from psirp_stack.node.attachment import (
     framed,
     read_told,
 )
+from storage.backoff import BackOff, Waits
 
 READ_BYTES = 1 << 18
-FIRST_RETRY_SECONDS = 0.05
-LONGEST_RETRY_SECONDS = 2.0
+BETWEEN_ATTACHMENTS = BackOff(0.05, longest=2.0)
 MAX_KEPT_BYTES = 16 * 1024 * 1024
 """Content of this application's own publications that is kept to be repeated to a node that restarted."""
 
@@ -408,7 +408,7 @@ class Client:
 
     async def _run(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         loop = asyncio.get_running_loop()
-        wait = FIRST_RETRY_SECONDS
+        waits = Waits(BETWEEN_ATTACHMENTS)
         while True:
             attached_at = loop.time()
             self._writer = writer
@@ -422,12 +422,11 @@ class Client:
             finally:
                 self._writer = None
                 writer.close()
-            if loop.time() - attached_at > LONGEST_RETRY_SECONDS:
-                wait = FIRST_RETRY_SECONDS
+            if loop.time() - attached_at > BETWEEN_ATTACHMENTS.longest:
+                waits.reset()
             while True:
                 # Also between two attachments that end at once, a node that refuses is not hurried.
-                await asyncio.sleep(wait)
-                wait = min(2 * wait, LONGEST_RETRY_SECONDS)
+                await asyncio.sleep(waits.next())
                 with contextlib.suppress(OSError):
                     reader, writer = await asyncio.open_unix_connection(str(self._path))
                     break

@@ -7,6 +7,8 @@ half open  one request goes as a probe: success closes, failure opens again for 
 
 from dataclasses import dataclass
 
+from storage.backoff import BackOff
+
 
 @dataclass(frozen=True, slots=True)
 class BreakerConfig:
@@ -16,11 +18,13 @@ class BreakerConfig:
 
 
 class Breaker:
-    __slots__ = ("_config", "_cooldown", "_probing", "failures", "reopens_at")
+    __slots__ = ("_config", "_cooldowns", "_opened", "_probing", "failures", "reopens_at")
 
     def __init__(self, config: BreakerConfig) -> None:
         self._config = config
-        self._cooldown = config.cooldown
+        self._cooldowns = BackOff(config.cooldown, longest=config.longest_cooldown)
+        self._opened = 1
+        """Times in a row that it opened."""
         self._probing = False
         self.failures = 0
         self.reopens_at = 0.0
@@ -41,16 +45,16 @@ class Breaker:
     def succeeded(self) -> None:
         self.failures = 0
         self._probing = False
-        self._cooldown = self._config.cooldown
+        self._opened = 1
 
     def failed(self, now: float) -> None:
         self.failures += 1
         if self.failures < self._config.failures:
             return
         if self._probing:
-            self._cooldown = min(self._cooldown * 2, self._config.longest_cooldown)
+            self._opened += 1
             self._probing = False
-        self.reopens_at = max(self.reopens_at, now + self._cooldown)
+        self.reopens_at = max(self.reopens_at, now + self._cooldowns.wait(self._opened))
 
     def released(self) -> None:
         """A request that was admitted ended without saying anything about the host."""

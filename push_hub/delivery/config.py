@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 from push_hub.delivery.breaker import BreakerConfig
-from push_hub.delivery.schedule import DAY, RetrySchedule
 from push_hub.model import Dialect
+from storage.backoff import DAY, RetrySchedule
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from serving.limits import Rate
+from storage.backoff import BackOff
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +52,7 @@ class IntakeConfig:
     poll_max: float = 86_400.0
     poll_batch: int = 500
     poll_tick: float = 5.0
+
+    @property
+    def retries(self) -> BackOff:
+        return BackOff(min(self.retry_base, self.retry_cap), longest=self.retry_cap)

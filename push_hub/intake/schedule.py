@@ -6,7 +6,6 @@ it had not, between the configured bounds, which moves it towards the rate of ch
 """
 
 import math
-import random
 import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -36,12 +35,6 @@ class Seen:
 class PollPlan:
     every: float
     at: float
-
-
-def retry_delay(attempt: int, base: float, cap: float, jitter: random.Random) -> float:
-    """Exponential from `base` to `cap`, the upper half of it random. `attempt` counts from 1."""
-    full = min(cap, base * 2.0 ** min(attempt - 1, 60))
-    return full * (0.5 + 0.5 * jitter.random())
 
 
 def plan_poll(every: float | None, seen: Seen, now: float, shortest: float, longest: float) -> PollPlan:

@@ -31,7 +31,7 @@ from push_hub.intake.events import (
 from push_hub.intake.look import Look, Looker
 from push_hub.intake.ports import FeedReader, Fetch, Sink, reason_of
 from push_hub.intake.queue import FetchQueue
-from push_hub.intake.schedule import PollPlan, Seen, max_age, plan_poll, retry_after, retry_delay
+from push_hub.intake.schedule import PollPlan, Seen, max_age, plan_poll, retry_after
 from push_hub.intake.source import Fetched, FetchFailedError, fetch_document
 from push_hub.intake.store import IntakeStore, Source, Update
 from push_hub.intake.threads import Threads
@@ -42,10 +42,11 @@ from push_hub.protocol.requests import RequestError
 from push_hub.xmlguard import UnsafeXmlError
 from serving.outbound.errors import ShareTakenError
 from storage import StorageError
+from storage.backoff import BackOff
 
 DEFAULT_TYPE = "application/octet-stream"
 UNPROCESSABLE = 422
-SHARE_PAUSE = 0.5
+SHARE_PAUSES = BackOff(0.5, longest=600.0)
 """Seconds until a network that had its share is tried again, at first."""
 QUICK_REPEATS = 3
 """Fetches that were overtaken are repeated at once this often, then with growing pauses."""
@@ -99,7 +100,7 @@ class Visits:
             return self._wait_for_share(topic, error)
         except Exception as error:  # a full disk, a busy sink: the ping's row is still there
             stalls = self._stalls[topic] = self._stalls.get(topic, 0) + 1
-            wait = retry_delay(stalls, self._config.retry_base, self._config.retry_cap, self._jitter)
+            wait = self._config.retries.wait(stalls, self._jitter)
             if isinstance(error, OverloadedError):
                 wait = max(wait, min(error.retry_after, self._config.retry_cap))
             retry_at = self._clock() + wait
@@ -114,7 +115,7 @@ class Visits:
         times = self._put_off[topic] = self._put_off.get(topic, 0) + 1
         if times == 1 and self._lanes.is_known_at(topic, error.prefix):
             return self._clock()
-        return self._clock() + retry_delay(times, SHARE_PAUSE, self._config.retry_cap, self._jitter)
+        return self._clock() + SHARE_PAUSES.wait(times, self._jitter)
 
     async def offer(self, topic: str, content: Content, self_url: str) -> None:
         """Content an allowed publisher brought along: treated as if it had been fetched. Returns when on disk.
@@ -238,8 +239,7 @@ class Visits:
         overtakes = self._overtakes[topic] = self._overtakes.get(topic, 0) + 1
         if overtakes < QUICK_REPEATS:
             return self._clock()
-        base, cap = self._config.retry_base, self._config.retry_cap
-        return self._clock() + retry_delay(overtakes - QUICK_REPEATS + 1, base, cap, self._jitter)
+        return self._clock() + self._config.retries.wait(overtakes - QUICK_REPEATS + 1, self._jitter)
 
     async def _take(self, topic: str, source: Source, fetched: Fetched, answered: float | None) -> None:
         content_type = fetched.headers.get("Content-Type") or DEFAULT_TYPE
@@ -333,7 +333,7 @@ class Visits:
         if self._lanes.retries_near(topic) >= self._config.max_retries_per_prefix:
             self._observe(RetriesBounded(topic))
             return None
-        return self._clock() + retry_delay(attempts, self._config.retry_base, self._config.retry_cap, self._jitter)
+        return self._clock() + self._config.retries.wait(attempts, self._jitter)
 
 
 def _in_words(fetched: Fetched, look: Look | None, published: bool) -> str:

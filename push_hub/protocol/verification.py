@@ -26,6 +26,7 @@ from push_hub.protocol.numbers import (
 )
 from push_hub.protocol.requests import SubscribeRequest, UnsubscribeRequest
 from push_hub.protocol.urls import with_parameters
+from storage.backoff import RetrySchedule
 
 MAX_DENIAL_ATTEMPTS = 3
 
@@ -53,25 +54,15 @@ class Intent:
 
 
 @dataclass(frozen=True, slots=True)
-class RetrySchedule:
-    """Waits of `first`, then `factor` times longer each, within `window` seconds of the request."""
+class CheckSchedule(RetrySchedule):
+    """When a check is repeated that the callback could not answer. `max_age` counts from the request."""
 
     first: float = 30.0
-    factor: float = 3.0
-    window: float = VERIFY_WINDOW
-    max_attempts: int = 12
-    max_attempts_later_texts: int = 4
-
-    def next_try(self, requested_at: float, attempts: int, now: float) -> float | None:
-        """When to try again after `attempts` tries, or None when the window is over."""
-        if attempts >= self.max_attempts:
-            return None
-        at = now + self.first * self.factor ** (attempts - 1)
-        end = requested_at + self.window
-        if at <= end:
-            return at
-        # One last try at the end of the window, if that is still ahead.
-        return end if now < end else None
+    longest: float = VERIFY_WINDOW
+    max_age: float = VERIFY_WINDOW
+    last_at_end: bool = True
+    attempts_later_texts: int = 4
+    """Of requests of 0.4 or WebSub."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +153,7 @@ def judge(
     attempts: int,
     synchronous: bool,
     now: float,
-    schedule: RetrySchedule,
+    schedule: CheckSchedule,
 ) -> Verdict:
     """What the answer to check number `attempts` (from 1) means."""
     if answer.status is not None and is_success(answer.status) and answer.body == challenge.encode("ascii"):
@@ -171,18 +162,18 @@ def judge(
     if synchronous or answer.status == HTTP_NOT_FOUND:
         return Failed(reason)
     if intent.dialect is not Dialect.PUSH_03 and (
-        not _could_not_answer(answer) or attempts >= schedule.max_attempts_later_texts
+        not _could_not_answer(answer) or attempts >= schedule.attempts_later_texts
     ):
         return Failed(reason)
-    at = schedule.next_try(intent.requested_at, attempts, now)
+    at = schedule.next_try(attempts, intent.requested_at, now)
     return Failed(f"{reason}; gave up after {attempts} tries") if at is None else TryAgain(at, reason)
 
 
-def judge_denial(intent: Intent, answer: Answer, *, attempts: int, now: float, schedule: RetrySchedule) -> Verdict:
+def judge_denial(intent: Intent, answer: Answer, *, attempts: int, now: float, schedule: CheckSchedule) -> Verdict:
     """A denial wants no answer; it is repeated only when the callback could not be told."""
     if not _could_not_answer(answer):
         return Confirmed()
-    at = schedule.next_try(intent.requested_at, attempts, now) if attempts < MAX_DENIAL_ATTEMPTS else None
+    at = schedule.next_try(attempts, intent.requested_at, now) if attempts < MAX_DENIAL_ATTEMPTS else None
     reason = _why(answer, "")
     return Failed(reason) if at is None else TryAgain(at, reason)
 

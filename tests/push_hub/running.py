@@ -12,7 +12,7 @@ from push_hub.events import HubEvent
 from push_hub.health import Check, HealthReport
 from push_hub.model import Content
 from push_hub.ports import GetFailedError, OverloadedError, Response, Validator
-from push_hub.protocol.verification import RetrySchedule
+from push_hub.protocol.verification import CheckSchedule
 from push_hub.schema import HUB_TABLES, SUBSCRIPTION_TABLES
 from push_hub.server import HubServer, ServerConfig
 from push_hub.subscriptions import Change, Subscriptions
@@ -20,7 +20,7 @@ from push_hub.verifier import Verifier, VerifierConfig
 from serving.port import Port, PortConfig
 from storage import Database
 
-FAST = RetrySchedule(first=0.01, factor=1.5, window=0.2)
+FAST = CheckSchedule(first=0.01, factor=1.5, max_age=0.2, longest=0.2)
 
 
 class PlainGetter:

@@ -14,7 +14,7 @@ from push_hub.diagnostics import DiagnosticsConfig
 from push_hub.health import HealthConfig
 from push_hub.hub import HubConfig
 from push_hub.protocol.leases import LeasePolicy
-from push_hub.protocol.verification import RetrySchedule
+from push_hub.protocol.verification import CheckSchedule
 from push_hub.server import ServerConfig
 from push_hub.sse import StreamConfig
 from push_hub.verifier import VerifierConfig
@@ -27,7 +27,7 @@ CLASSES = (
     ServerConfig,
     VerifierConfig,
     LeasePolicy,
-    RetrySchedule,
+    CheckSchedule,
     StreamConfig,
     DiagnosticsConfig,
     CanaryConfig,

@@ -22,7 +22,7 @@ from dns.rdtypes.IN.SRV import SRV
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.discovery import BackOff, DiscoveryError, KeyFileError, OwnRecord, Registrar, RegistrarConfig
+from gateway.discovery import DiscoveryError, KeyFileError, OwnRecord, Registrar, RegistrarConfig
 from gateway.discovery.events import DiscoveryEvent, RegistrationFailed
 from gateway.discovery.keys import parse_key, read_key
 from gateway.discovery.registration import (
@@ -37,6 +37,7 @@ from gateway.discovery.registration import (
     update_to_register,
     update_to_remove,
 )
+from storage.backoff import BackOff
 from tests.gateway.discovery.lying_name_server import Answerer, answering
 from tests.gateway.discovery.name_server import SECRETS, key_text
 

@@ -16,7 +16,6 @@ import uvloop
 
 from gateway.discovery import (
     Availability,
-    BackOff,
     FailoverConfig,
     Gateway,
     Locator,
@@ -46,6 +45,7 @@ from gateway.discovery.registration import (
     update_to_register,
 )
 from serving.outbound.addresses import AddressPolicy
+from storage.backoff import BackOff
 from tests.gateway.discovery.name_server import ZONE, NameServer, key_text, why_not
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))

@@ -13,12 +13,12 @@ from push_hub.delivery import MIGRATIONS as DELIVERY_TABLES
 from push_hub.delivery import Delivery, DeliveryConfig, QueueLimits
 from push_hub.delivery.breaker import BreakerConfig
 from push_hub.delivery.events import DeliveryEvent, FanoutFinished, OutcomesSaved
-from push_hub.delivery.schedule import RetrySchedule
 from push_hub.model import Content, Dialect, SignatureMethod, Subscription
 from push_hub.schema import HUB_TABLES
 from serving.outbound.addresses import AddressPolicy
 from serving.outbound.client import ClientConfig, OutboundClient
 from storage import Database
+from storage.backoff import RetrySchedule
 
 TOPIC = "http://publisher.example/feed"
 COLUMNS = "id, topic, callback, secret, signature, dialect, lease_until"

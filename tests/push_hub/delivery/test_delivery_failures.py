@@ -17,9 +17,9 @@ from push_hub.delivery.batch import Batch
 from push_hub.delivery.breaker import BreakerConfig
 from push_hub.delivery.events import Delivered, DeliveryFailed, OutcomesSaved, StoreFailed, SubscriptionGone
 from push_hub.delivery.log import PublicationLog
-from push_hub.delivery.schedule import RetrySchedule
 from push_hub.model import Subscription
 from storage import StorageError
+from storage.backoff import RetrySchedule
 from tests.push_hub.delivery.delivery_support import (
     OK,
     TOPIC,

@@ -11,8 +11,8 @@ import pytest
 
 from push_hub.delivery import ContentRefusedError, DeliveryConfig, OverloadedError
 from push_hub.delivery.events import Delivered, FanoutFinished
-from push_hub.delivery.schedule import RetrySchedule
 from push_hub.model import Content, Dialect
+from storage.backoff import RetrySchedule
 from tests.push_hub.delivery.delivery_support import OK, TOPIC, CallbackServer, quick_config, rig, status, subscribe
 
 ATOM = Content("application/atom+xml; charset=utf-8", b"<feed>all</feed>", b"<feed>new</feed>")

@@ -12,17 +12,17 @@ from push_hub.delivery.batch import FAR, Batch
 from push_hub.delivery.breaker import Breaker, BreakerConfig
 from push_hub.delivery.config import DeliveryConfig, QueueLimits
 from push_hub.delivery.queue import DeliveryQueue
-from push_hub.delivery.schedule import RetrySchedule
 from push_hub.delivery.signing import Parcel, signature, signature_matches
 from push_hub.delivery.walks import Job, Pace
 from push_hub.model import Content, Dialect, Publication, SignatureMethod, Subscription
+from storage.backoff import RetrySchedule
 from tests.push_hub.delivery.model_disk import ModelDisk
 
 
 @given(
     st.builds(
         RetrySchedule,
-        first=st.floats(0.01, 60),
+        first=st.floats(0.01, 1),
         factor=st.floats(1, 10),
         longest=st.floats(1, 7200),
         longest_asked=st.floats(0, 20_000),

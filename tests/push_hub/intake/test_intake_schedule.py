@@ -1,6 +1,5 @@
 """Schedules and the fetch queue, without I/O."""
 
-import random
 from datetime import UTC, datetime
 
 from hypothesis import given
@@ -8,7 +7,7 @@ from hypothesis import strategies as st
 
 from push_hub.intake.feeds import PollHints
 from push_hub.intake.queue import FetchQueue
-from push_hub.intake.schedule import MAX_HINT, Seen, max_age, plan_poll, retry_after, retry_delay
+from push_hub.intake.schedule import MAX_HINT, Seen, max_age, plan_poll, retry_after
 from serving.fairness import KnownPrefixes, name_in
 
 NOW = 1_700_000_000.0
@@ -37,13 +36,6 @@ def test_a_poll_is_never_too_early_never_in_a_skipped_hour_and_never_beyond_its_
 def test_the_interval_shrinks_after_a_change_and_grows_without(every: float) -> None:
     assert plan_poll(every, Seen(True), NOW, 300, 86_400).every <= every
     assert plan_poll(every, Seen(False), NOW, 300, 86_400).every >= every
-
-
-@given(st.integers(1, 10_000), st.integers())
-def test_retry_delays_stay_within_their_bounds(attempt: int, seed: int) -> None:
-    delay = retry_delay(attempt, 5, 600, random.Random(seed))
-    full = min(600.0, 5 * 2.0 ** min(attempt - 1, 60))
-    assert full / 2 <= delay <= full
 
 
 @given(st.text(max_size=80))

@@ -9,10 +9,10 @@ from push_hub.protocol.leases import LeasePolicy, is_live, lease_until, refresh_
 from push_hub.protocol.numbers import CHALLENGE_ALPHABET, VERIFY_WINDOW, Mode
 from push_hub.protocol.verification import (
     Answer,
+    CheckSchedule,
     Confirmed,
     Failed,
     Intent,
-    RetrySchedule,
     TryAgain,
     Verdict,
     challenge_from,
@@ -41,7 +41,7 @@ def verdict(
         attempts=attempts,
         synchronous=synchronous,
         now=1001.0,
-        schedule=RetrySchedule(),
+        schedule=CheckSchedule(),
     )
 
 
@@ -101,33 +101,33 @@ def test_a_callback_that_could_not_answer_is_asked_again(answer: Answer) -> None
     st.floats(0, 30),
 )
 def test_the_schedule_ends_within_its_window(first: float, factor: float, spent: float) -> None:
-    schedule = RetrySchedule(first=first, factor=factor)
+    schedule = CheckSchedule(first=first, factor=factor)
     now = 1000.0
     attempts = 0
     previous = now
     while True:
         attempts += 1
         now += spent
-        at = schedule.next_try(1000.0, attempts, now)
+        at = schedule.next_try(attempts, 1000.0, now)
         if at is None:
             break
         assert previous < at <= 1000.0 + VERIFY_WINDOW
         assert at >= now
         previous = now = at
-    assert attempts <= schedule.max_attempts
+    assert attempts <= schedule.attempts
 
 
 def test_the_default_schedule_spreads_over_the_hours() -> None:
-    schedule = RetrySchedule()
+    schedule = CheckSchedule()
     now, attempts = 0.0, 1
-    while (at := schedule.next_try(0.0, attempts, now)) is not None:
+    while (at := schedule.next_try(attempts, 0.0, now)) is not None:
         now, attempts = at, attempts + 1
     assert now == VERIFY_WINDOW
     assert 5 <= attempts <= 12
 
 
 def test_denials_are_repeated_only_when_they_did_not_arrive() -> None:
-    schedule = RetrySchedule()
+    schedule = CheckSchedule()
     denied = intent(mode=Mode.DENIED)
     assert judge_denial(denied, Answer(404), attempts=1, now=1001, schedule=schedule) == Confirmed()
     lost = Answer(None, reason="no route")

@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from push_hub.protocol.verification import RetrySchedule
+from push_hub.protocol.verification import CheckSchedule
 from push_hub.server import ServerConfig
 from push_hub.verifier import VerifierConfig
 from serving.events import LimitReached
@@ -147,7 +147,7 @@ async def test_a_host_whose_checks_fail_is_not_asked_for_hours(
     tmp_path: Path, http: aiohttp.ClientSession, subscriber: Subscriber
 ) -> None:
     """0.3 retries for six hours; strangers must not be able to buy that many requests with one each."""
-    config = VerifierConfig(per_prefix=1, max_retries_per_prefix=3, schedule=RetrySchedule(first=1000.0))
+    config = VerifierConfig(per_prefix=1, max_retries_per_prefix=3, schedule=CheckSchedule(first=1000.0))
     async with run_hub(tmp_path, verifier_config=config) as hub:
         subscriber.reply = lambda _check: web.Response(status=500)
         old = ("hub.verify", "async")
