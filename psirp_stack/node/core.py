@@ -59,6 +59,7 @@ from psirp_stack.node.applications import Application, DeskConfig
 from psirp_stack.node.attachment import Asked, Consumed, Told
 from psirp_stack.node.desk import Desk
 from psirp_stack.node.paths import describe_paths
+from psirp_stack.node.rerouting import Rerouting
 from psirp_stack.node.role_holders import RoleHolders
 from psirp_stack.node.signatures import NodeSignatures
 from psirp_stack.node.status import describe
@@ -204,6 +205,7 @@ class Node:
         """Messages of senders that link state does not know, or not in this life."""
         self._rendezvous_busy = False
         self.holders = RoleHolders(settings.name)
+        self.rerouting = Rerouting(settings.name, settings.tags)
         self._unconfirmed: set[ItemId] = set()
         """Items along whose filters a topology manager sent that is none any more."""
         self.link_state = LinkState(
@@ -489,11 +491,15 @@ class Node:
             self.topology.rendezvous_is(rendezvous.name, now)
             self._send(rendezvous.name, Function.RENDEZVOUS, TopologyStarted(self.settings.boot), now)
 
+        for rerouted in self.rerouting.graph_changed(self.link_state.graph()):
+            self.sender.reroute(rerouted.item, rerouted.filters, now)
+
     def _handle_roles_timer(self, now: float) -> None:
         if self.holders.may_say_matches(now):
             self._say_all_matches(now)
         if self.holders.ends_the_unconfirmed(now):
             for item in self._unconfirmed:
+                self.rerouting.revoked(item)
                 self.sender.revoke(item, 1, now)
             self._unconfirmed = set()
 
@@ -683,12 +689,14 @@ class Node:
                 self._unconfirmed.discard(item)
                 signed = message.every_packet_signed and self.signatures.signs
                 self.sender.set_packet_signer(item, self.signatures.sign_packet if signed else None)
-                self.sender.grant(item, message.generation, message.filters, now)
+                if self.sender.grant(item, message.generation, message.filters, now):
+                    self.rerouting.granted(item, message.filters)
                 self.desk.demand_may_have_changed(item)
             case StopPublish():
                 item = _item(message.sid, message.rid)
                 self._unconfirmed.discard(item)
-                self.sender.revoke(item, message.generation, now)
+                if self.sender.revoke(item, message.generation, now):
+                    self.rerouting.revoked(item)
                 self.desk.demand_may_have_changed(item)
             case Served():
                 self._remember_serving(message)

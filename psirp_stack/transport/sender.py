@@ -206,6 +206,14 @@ class Sender:
         self._wake(state)
         return True
 
+    def reroute(self, item: ItemId, filters: tuple[FilterGrant, ...], now: float) -> None:
+        """The ways of the last grant have changed; whom they lead to has not."""
+        state = self._items.get(bytes(item))
+        if state is not None:
+            state.positions.sync()
+            state.grant(filters, now)
+            self._wake(state)
+
     def revoke(self, item: ItemId, generation: int, now: float) -> bool:
         """Nobody is served any more; False when a later word was heard before."""
         state = self._items.get(bytes(item))
