@@ -79,7 +79,7 @@ mtu = 1472                          # bytes of a datagram
 require_signatures = false          # hand up only what a known key has signed
 
 [node.times]
-hello = 1.0                         # a neighbour that says nothing for a few of these is gone
+hello = 0.3                         # a neighbour that says nothing for a few of these is gone
 lease = 30.0                        # a node that says nothing for so long is forgotten by the rendezvous
 
 [node.retention]                    # how much of each item's past is kept for gateways that were away

@@ -73,6 +73,8 @@ class ForwarderStatistics:
     copies: int = 0
     """Frames handed to links: a frame that branches counts once for each branch."""
     delivered: int = 0
+    detoured: int = 0
+    """Frames sent round a link that is down."""
     cache_hits: int = 0
     cache_misses: int = 0
     cache_turnovers: int = 0
@@ -316,6 +318,7 @@ class Forwarder:
         if drop is not None:
             statistics.drops[drop] += 1
             return route, frame, drop
+        statistics.detoured += route.detoured
         leaving = route.header + frame[FORWARDING_BYTES:]
         if (
             metadata
@@ -346,7 +349,7 @@ class Forwarder:
 
     def _short_way(self, key: bytes, route: Route) -> _ShortWay | None:
         """How the frames of a flow get through `forward` quickly, None when each needs all the rules."""
-        if route.deliver or route.may_return:
+        if route.deliver or route.may_return or route.detoured:
             return None
         following = key[NEXT_OFFSET]
         chain = None if following == HeaderType.PAYLOAD else _LAST_RENDEZVOUS.get(following)

@@ -44,6 +44,21 @@ class VirtualLink:
 
 
 @dataclass(frozen=True, slots=True)
+class Detour:
+    """A way round a link that is down: a frame whose filter names the link gets the way's tags added to its filter.
+
+    A filter that holds them all already came back from a way round that leads nowhere: it is not sent there again.
+    """
+
+    tags: Tags
+    """Those of the link that is down."""
+    way: Tags
+    """By table: the tags of all links of the way to the same neighbour, in one."""
+    out: LinkNumber
+    """The first of them."""
+
+
+@dataclass(frozen=True, slots=True)
 class ForwardingTable:
     """Everything a forwarder needs to know of its node: replaced whole when the topology changes."""
 
@@ -54,6 +69,7 @@ class ForwardingTable:
     incoming: Mapping[LinkNumber, Tags] = field(default_factory=dict)
     """Tags of the opposite direction, neighbour to this node: used to recognise loops."""
     virtual: Sequence[VirtualLink] = ()
+    detours: Sequence[Detour] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +81,6 @@ class Decision:
     deliver: bool
     """Whether the frame also goes up the stack of this node."""
     frame: bytes
-    """The frame as it leaves: TTL decremented, reverse path extended."""
+    """The frame as it leaves: TTL decremented, reverse path extended, filter extended when it takes a way round."""
     drop: Drop | None = None
     """Set exactly when the frame is neither sent nor delivered."""

@@ -36,6 +36,8 @@ class Route(NamedTuple):
     drop: Drop | None = None
     may_return: bool = False
     """The filter also names a way back into this node through another link."""
+    detoured: bool = False
+    """The filter leaves longer than it came, by a way round a link that is down."""
 
 
 class Rules:
@@ -53,6 +55,14 @@ class Rules:
             [(link.tags[index], link.out & table.links.keys()) for link in table.virtual if link.tags[index]]
             for index in range(TABLES)
         ]
+        self._detours = [
+            [
+                (detour.tags[index], detour.way[index], detour.out)
+                for detour in table.detours
+                if detour.out in table.links
+            ]
+            for index in range(TABLES if keyed is None else 0)
+        ]
         self._every_link = tuple(sorted(table.links))
 
     def route(self, header: bytes, arrival: LinkNumber | None) -> Route:
@@ -69,6 +79,9 @@ class Rules:
         if ttl == 0:
             return Route(header, drop=Drop.TTL_EXPIRED)
         out, deliver = self._named(filter_bits, index, arrival)
+        arrived = header
+        if self._detours and self._detours[index]:
+            header = self._sent_round(header, filter_bits, index, out)
         if not out and not deliver:
             return Route(header, drop=Drop.NO_MATCH)
         if ttl == 1:
@@ -77,7 +90,7 @@ class Rules:
             out = set()
         missing = filter_bits ^ _ALL_BITS
         may_return = any(not tag & missing for number, tag in self._incoming[index] if number != arrival)
-        return Route(_one_hop_older(header, ttl), tuple(sorted(out)), deliver, None, may_return)
+        return Route(_one_hop_older(header, ttl), tuple(sorted(out)), deliver, None, may_return, header is not arrived)
 
     def _broadcast(self, header: bytes, ttl: int, arrival: LinkNumber | None) -> Route:
         """The all-ones filter goes one hop: out on every link where it begins, up the stack where it arrives."""
@@ -88,6 +101,18 @@ class Rules:
         if ttl <= 1:
             return Route(header, drop=Drop.TTL_EXPIRED)
         return Route(_one_hop_older(header, ttl), self._every_link)
+
+    def _sent_round(self, header: bytes, filter_bits: int, index: int, out: set[LinkNumber]) -> bytes:
+        """Add the ways round links that are named and down. They may begin where the frame came from."""
+        extended = filter_bits
+        for tag, way, number in self._detours[index]:
+            larger = extended | way
+            if tag and not tag & ~filter_bits and way & ~filter_bits and larger.bit_count() <= MAX_FILTER_FILL:
+                extended = larger
+                out.add(number)
+        if extended == filter_bits:
+            return header
+        return header[:FID_OFFSET] + extended.to_bytes(FILTER_BYTES, "big") + bytes((index,))
 
     def _named(self, filter_bits: int, index: int, arrival: LinkNumber | None) -> tuple[set[LinkNumber], bool]:
         """The links that the filter names, without the one it came from; and whether it names this node."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from psirp_stack.control.tag_source import TagSource
 from psirp_stack.filters.tags import TagBook
 from psirp_stack.filters.zfilter import ZFilter
-from psirp_stack.forwarding_model import TABLES
+from psirp_stack.forwarding_model import TABLES, Tags
 from psirp_stack.graph import Graph, Link, Node
 
 Edge = frozenset[str]
@@ -87,6 +87,45 @@ class KnownGraph:
     def with_role(self, role: int) -> tuple[str, ...]:
         """The nodes that have a role, in the order of their names."""
         return tuple(name for name in self.graph.names if self.roles[name] & role)
+
+
+def way_round(known: KnownGraph, name: str, neighbour: str) -> tuple[tuple[str, str], ...]:
+    """The links of a shortest way from a node to a neighbour beside the link between them; empty when there is none."""
+    graph, numbers = known.graph, known.numbers
+    if name not in numbers or neighbour not in numbers:
+        return ()
+    start, goal = numbers[name], numbers[neighbour]
+    parents: dict[Node, Link] = {}
+    seen = {start}
+    level = [start]
+    while level and goal not in parents:
+        reached: list[Node] = []
+        for node in level:
+            for link in graph.out_links[node]:
+                head = graph.links[link][1]
+                if head not in seen and not (node == start and head == goal):
+                    seen.add(head)
+                    parents[head] = link
+                    reached.append(head)
+        level = reached
+    if goal not in parents:
+        return ()
+    way: list[tuple[str, str]] = []
+    node = goal
+    while node != start:
+        tail = graph.links[parents[node]][0]
+        way.append((graph.names[tail], graph.names[node]))
+        node = tail
+    return tuple(reversed(way))
+
+
+def union_of(tags: Sequence[Tags]) -> Tags:
+    """By table: all bits of these."""
+    union = [0] * TABLES
+    for each in tags:
+        for table, tag in enumerate(each):
+            union[table] |= tag
+    return tuple(union)
 
 
 def path_filter(graph: Graph, tags: TagSource, path: Sequence[Link], to: Node) -> ZFilter | None:

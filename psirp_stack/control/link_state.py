@@ -17,16 +17,24 @@ from enum import StrEnum
 from psirp_stack.control import messages
 from psirp_stack.control.codes import Role
 from psirp_stack.control.frames import CONTROL_OVERHEAD
-from psirp_stack.control.known_graph import Edge, KnownGraph, path_filter
+from psirp_stack.control.known_graph import Edge, KnownGraph, path_filter, union_of, way_round
 from psirp_stack.control.link_state_database import Installed, Key, LinkStateDatabase, own_parts
 from psirp_stack.control.link_state_link import NeighbourLink
 from psirp_stack.control.role_grants import Belief, RoleHolder, RoleTrust
 from psirp_stack.control.rtt import RoundTrip
 from psirp_stack.control.tag_source import TagSource
-from psirp_stack.forwarding_model import ForwardingTable, LinkNumber
+from psirp_stack.forwarding_model import Detour, ForwardingTable, LinkNumber
 from psirp_stack.graph import DeliveryTree, Graph, Routing
 
 HELLO_JITTER = 0.1
+DOUBT = 0.06
+"""Seconds that a neighbour has to answer when its being there is doubted,"""
+DOUBTS_PER_ROUND_TRIP = 3
+"""or so many round trips, if they take longer;"""
+PROBES = 3
+"""it is asked so many times."""
+QUIET_BEFORE_WAYS = 0.5
+"""Seconds without a change of the network after which ways round the links here are worked out."""
 SWEEPS_PER_AGE = 10
 UNLISTED_IS_DOWN = 2
 """One hello without our name may have been overtaken by a later one."""
@@ -42,7 +50,7 @@ MIN_LINK_MTU = CONTROL_OVERHEAD + 1030
 class LinkStateConfig:
     """Times in seconds, and bounds."""
 
-    hello_interval: float = 0.5
+    hello_interval: float = 0.3
     dead_after: int = 4
     """Silent intervals after which a neighbour is down."""
     refresh_interval: float = 30.0
@@ -185,6 +193,11 @@ class LinkState:
         self._settle_wait = self.config.settle
         self._routes: dict[str, Route | None] = {}
         self._tree: DeliveryTree | None = None
+        self._ways: dict[str, tuple[tuple[str, str], ...]] = {}
+        """Ways round the link to each neighbour, worked out while it is quiet."""
+        self._ways_due_at: float | None = None
+        self._down_ways: dict[str, tuple[tuple[str, str], ...]] = {}
+        """Those that are in use, because the link is down."""
         self._originate(now)
         self._known = KnownGraph.of(self._database.states(), name, self._allowed)
 
@@ -218,6 +231,22 @@ class LinkState:
         link = self._links.get(number)
         if link is not None:
             self._lost(link, now)
+
+    def carrier_doubtful(self, number: LinkNumber, now: float) -> None:
+        """Somebody says that the other end is not there. Ask it at once, a few times, and believe its silence."""
+        link = self._links.get(number)
+        if link is not None and link.up and link.doubted_at is None:
+            link.doubted_at = now
+            link.probe_at = now
+            self._handle_link(link, now, 0.0)
+            self._schedule(link)
+
+    def carrier_back(self, number: LinkNumber, now: float) -> None:
+        """Frames may get through again: do not wait for the next hello."""
+        link = self._links.get(number)
+        if link is not None:
+            link.hello_due = True
+            self._wake(link)
 
     def set_roles(self, roles: Role | int, now: float) -> None:
         if int(roles) != self._roles:
@@ -361,6 +390,8 @@ class LinkState:
             yield self._originate_at
         if self._settle_at is not None:
             yield self._settle_at
+        if self._ways_due_at is not None:
+            yield self._ways_due_at
         if self._timers:
             yield self._timers[0][0]
 
@@ -392,6 +423,9 @@ class LinkState:
         if self._settle_at is not None and self._settle_at <= now:
             self._settle_at = None
             self._work_out_graph(now)
+        if self._ways_due_at is not None and self._ways_due_at <= now:
+            self._ways_due_at = None
+            self._ways = {name: way_round(self._known, self.name, name) for name in self.neighbours()}
 
     def _handle_link(self, link: NeighbourLink, now: float, late: float) -> None:
         if late > self.config.hello_interval:
@@ -401,12 +435,24 @@ class LinkState:
             link.hello_due = True
             interval = self.config.hello_interval
             link.next_hello = now + interval * self._rng.uniform(1 - HELLO_JITTER, 1 + HELLO_JITTER)
+        if link.doubted_at is not None:
+            self._handle_doubt(link, link.doubted_at, now)
         if link.neighbour is not None and link.heard_at + self._silence <= now:
             self._lost(link, now)
         retry = link.retry_at()
         if retry is not None and retry <= now:
             self.repeated += link.retry(now)
         self._wake(link)
+
+    def _handle_doubt(self, link: NeighbourLink, since: float, now: float) -> None:
+        if link.heard_at > since:
+            link.doubted_at = None
+        elif now >= since + max(DOUBT, DOUBTS_PER_ROUND_TRIP * (link.round_trip.smoothed or 0.0)):
+            self._lost(link, now)
+        elif link.probe_at <= now:
+            # Whoever is told something answers at once that it heard it.
+            link.probe_at = now + DOUBT / PROBES
+            link.tell((self.name, 0))
 
     # What is known.
 
@@ -445,10 +491,17 @@ class LinkState:
     def table(self) -> ForwardingTable:
         """What this node's forwarder must know now."""
         active = self.neighbours()
+        tags = self._tags.link_tags
+        detours = [
+            Detour(tags(self.name, neighbour), union_of([tags(*link) for link in way]), active[way[0][1]])
+            for neighbour, way in self._down_ways.items()
+            if way and way[0][1] in active
+        ]
         return ForwardingTable(
             links={number: self._tags.link_tags(self.name, neighbour) for neighbour, number in active.items()},
             internal=self._tags.internal_tags(self.name),
             incoming={number: self._tags.link_tags(neighbour, self.name) for neighbour, number in active.items()},
+            detours=detours,
         )
 
     def route_to(self, name: str) -> Route | None:
@@ -488,6 +541,7 @@ class LinkState:
     def _up(self, link: NeighbourLink, now: float) -> None:
         link.up = True
         if link.neighbour is not None:
+            self._down_ways.pop(link.neighbour, None)
             self._event(NeighbourUp(link.neighbour, link.number))
         for key in self._database.all_parts():
             link.tell(key)
@@ -498,6 +552,9 @@ class LinkState:
         was_up = link.up
         link.silence()
         if was_up and link.neighbour is not None:
+            if link.neighbour not in self.neighbours():
+                way = self._ways.get(link.neighbour)
+                self._down_ways[link.neighbour] = way or way_round(self._known, self.name, link.neighbour)
             self._event(NeighbourDown(link.neighbour, link.number))
             self._event(TableChanged())
             self._originate_soon(now)
@@ -546,6 +603,12 @@ class LinkState:
             self._known = known
             self._routes.clear()
             self._tree = None
+            self._ways_due_at = now + QUIET_BEFORE_WAYS
+            if self._down_ways:
+                self._down_ways = {
+                    name: way_round(known, self.name, name) for name in self._down_ways if name in known.numbers
+                }
+                self._event(TableChanged())
             self._event(GraphChanged())
 
     def _version(self, origin: str) -> tuple[int, int] | None:

@@ -48,6 +48,9 @@ class NeighbourLink:
     timer: float | None = None
     flood_at: float = 0.0
     """When link states may be sent again."""
+    doubted_at: float | None = None
+    """Since when it is in doubt whether the neighbour is there."""
+    probe_at: float = 0.0
     hello_due: bool = True
     acknowledgements: dict[tuple[str, int, int, int], None] = field(default_factory=dict)
     pending: dict[Key, None] = field(default_factory=dict)
@@ -79,6 +82,7 @@ class NeighbourLink:
         """Nobody is there to be told anything."""
         self.up = False
         self.unlisted = 0
+        self.doubted_at = None
         self.acknowledgements.clear()
         self.pending.clear()
         self.in_flight.clear()
@@ -125,6 +129,8 @@ class NeighbourLink:
         wanted = self.next_hello
         if self.neighbour is not None:
             wanted = min(wanted, self.heard_at + silence)
+        if self.doubted_at is not None:
+            wanted = min(wanted, self.probe_at)
         if flooding and self.pending and len(self.in_flight) < STATES_IN_FLIGHT:
             wanted = min(wanted, self.flood_at)
         retry = self.retry_at()

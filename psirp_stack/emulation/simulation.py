@@ -21,7 +21,7 @@ from psirp_stack.graph import Graph
 from psirp_stack.links.clock import VirtualClock
 from psirp_stack.links.impairment import ImpairedLink, Impairment
 from psirp_stack.links.in_process import InProcessLink, pair
-from psirp_stack.links.interface import Link
+from psirp_stack.links.interface import CarrierState, Link
 from psirp_stack.node import attachment
 from psirp_stack.node.applications import Application
 from psirp_stack.node.attachment import Asked, Consumed, Done, Publication, ScopeChanged, Skipped, Told, Why
@@ -245,26 +245,36 @@ class SimulatedNetwork:
         )
         for cable in self._cables.values():
             if name in cable.ends and not cable.cut and all(end in self.nodes for end in cable.ends):
+                self._unplug(cable)
                 self._plug(cable)
         self.wake(name)
 
-    def kill(self, name: str) -> None:
-        """End a node's life without a word: all that it knew is gone but what its store has committed."""
+    def kill(self, name: str, *, silently: bool = False) -> None:
+        """End a node's life without a word: all that it knew is gone but what its store has committed.
+
+        Its neighbours' carriers notice, unless it goes silently.
+        """
         del self.nodes[name]
         self._woken.pop(name, None)
         for cable in self._cables.values():
-            if name in cable.ends:
+            if name in cable.ends and silently:
+                for carrier in cable.carriers:
+                    carrier.on_receive(None)
+            elif name in cable.ends:
                 self._unplug(cable)
         store = self._stores.pop(name, None)
         if store is not None:
             store.close()
 
-    def cut(self, a: str, b: str) -> None:
-        """Cut a link; the nodes find out by themselves."""
+    def cut(self, a: str, b: str, *, silently: bool = False) -> None:
+        """Cut a link. Its carriers notice, unless it fails silently: then nodes have to find out by themselves."""
         cable = self._cables[frozenset((a, b))]
         cable.cut = True
         for carrier in cable.carriers:
-            carrier.close()
+            if silently:
+                carrier.on_receive(None)
+            else:
+                carrier.close()
 
     def mend(self, a: str, b: str) -> None:
         cable = self._cables[frozenset((a, b))]
@@ -330,6 +340,7 @@ class SimulatedNetwork:
                 self._lines.append(bad)
                 link = bad
             carrier.on_receive(partial(self._received, name, node, number))
+            carrier.on_carrier(partial(self._carrier_is, name, node, number))
             send = link.send if self._tap is None else partial(self._send_tapped, name, other, link)
             node.add_link(number, send, self._mtu, self.clock.now())
             self.wake(name)
@@ -353,6 +364,11 @@ class SimulatedNetwork:
 
     def _number(self, name: str, other: str) -> int:
         return self.graph.link_number(self.graph.link(self.graph.node(name), self.graph.node(other)))
+
+    def _carrier_is(self, name: str, node: Node, number: int, state: CarrierState) -> None:
+        if self.nodes.get(name) is node and number in node.links:
+            node.carrier_is(number, state, self.clock.now())
+            self.wake(name)
 
     def _received(self, name: str, node: Node, number: int, frames: list[bytes]) -> None:
         if self.nodes.get(name) is node:

@@ -99,8 +99,9 @@ class EthernetLink(SocketLink):
                     frames.append(data[ETHERNET_HEADER_BYTES:])
         except BlockingIOError:
             pass
-        except OSError:
+        except OSError as error:
             self.counters.receive_errors += 1
+            self._in_trouble(error)
         self._hand_on(frames)
         return read
 

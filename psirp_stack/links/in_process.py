@@ -9,7 +9,14 @@ from collections import deque
 from collections.abc import Sequence
 
 from psirp_stack.links.clock import Scheduler
-from psirp_stack.links.interface import DEFAULT_BATCH, DEFAULT_QUEUE_LIMIT, LinkCounters, Receiver
+from psirp_stack.links.interface import (
+    DEFAULT_BATCH,
+    DEFAULT_QUEUE_LIMIT,
+    CarrierListener,
+    CarrierState,
+    LinkCounters,
+    Receiver,
+)
 
 DEFAULT_MTU = 1500
 
@@ -17,7 +24,17 @@ DEFAULT_MTU = 1500
 class InProcessLink:
     """One end; make both with `pair`."""
 
-    __slots__ = ("_drain_due", "_inbox", "_peer", "_receiver", "_scheduler", "counters", "mtu", "queue_limit")
+    __slots__ = (
+        "_carrier",
+        "_drain_due",
+        "_inbox",
+        "_peer",
+        "_receiver",
+        "_scheduler",
+        "counters",
+        "mtu",
+        "queue_limit",
+    )
 
     def __init__(self, mtu: int, queue_limit: int, scheduler: Scheduler | None) -> None:
         self.mtu = mtu
@@ -26,11 +43,15 @@ class InProcessLink:
         self._inbox: deque[bytes] = deque()
         self._peer: InProcessLink | None = None
         self._receiver: Receiver | None = None
+        self._carrier: CarrierListener | None = None
         self._scheduler = scheduler
         self._drain_due = False
 
     def on_receive(self, receiver: Receiver | None) -> None:
         self._receiver = receiver
+
+    def on_carrier(self, listener: CarrierListener | None) -> None:
+        self._carrier = listener
 
     def send(self, frame: bytes) -> bool:
         counters = self.counters
@@ -93,6 +114,9 @@ class InProcessLink:
         peer, self._peer = self._peer, None
         if peer is not None:
             peer._peer = None
+            for end in (self, peer):
+                if end._carrier is not None:
+                    end._carrier(CarrierState.DOWN)
         self.counters.after_close += len(self._inbox)
         self._inbox.clear()
 

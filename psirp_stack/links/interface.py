@@ -7,12 +7,23 @@ event of a socket often brings many and the receiver then pays once for what it 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol, runtime_checkable
 
 DEFAULT_BATCH = 64
 """Frames taken from a carrier at one readiness event, so that one busy link does not starve the others."""
 DEFAULT_QUEUE_LIMIT = 4096
 
+
+class CarrierState(Enum):
+    """What a carrier knows of itself, without any frame telling."""
+
+    DOWN = "nothing gets through"
+    DOUBTFUL = "somebody said that the other end is not there: perhaps not for long, perhaps not truly"
+    UP = "frames may get through again"
+
+
+CarrierListener = Callable[[CarrierState], object]
 Receiver = Callable[[Sequence[bytes]], object]
 """Called with the frames that arrived, in order of arrival."""
 
@@ -65,6 +76,13 @@ class BatchLink(Protocol):
 
     def send_many(self, frames: Sequence[bytes]) -> int:
         """As `send` for each of the frames in order; says how many were accepted. The sequence is only lent."""
+
+
+@runtime_checkable
+class TellingLink(Protocol):
+    """A carrier that says when it goes down or comes back. All carriers here do; what wraps one does not."""
+
+    def on_carrier(self, listener: CarrierListener | None) -> None: ...
 
 
 class ReadableLink(Link, Protocol):

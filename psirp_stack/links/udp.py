@@ -11,6 +11,10 @@ from psirp_stack.links.sockets import SocketLink
 DEFAULT_MTU = 1472
 """What an Ethernet packet of 1500 bytes leaves beside the IPv4 and UDP headers."""
 MAX_MTU = 65_507
+MAX_ERRORS_READ = 64
+ERROR_BYTES = 512
+_RECEIVE_ERRORS = (socket.IPPROTO_IP, 11)  # IP_RECVERR, linux/in.h
+_RECEIVE_ERRORS_6 = (socket.IPPROTO_IPV6, 25)  # IPV6_RECVERR
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,8 @@ class UdpLink(SocketLink):
         if not 1 <= mtu <= MAX_MTU:
             raise ValueError(f"mtu is {mtu}: expected 1 to {MAX_MTU}")
         super().__init__(sock, mtu)
+        # What routers and the other machine say of frames that could not be delivered (ICMP) is then told here.
+        sock.setsockopt(*(_RECEIVE_ERRORS_6 if sock.family == socket.AF_INET6 else _RECEIVE_ERRORS), 1)
         self.peer = peer
         self._peer = (peer.host, peer.port)
 
@@ -104,8 +110,19 @@ class UdpLink(SocketLink):
                 else:
                     frames.append(data)
         except BlockingIOError:
-            pass
-        except OSError:
+            if not read:
+                self._forget_errors()  # perhaps one that was told when sending is what woke us
+        except OSError as error:
             self.counters.receive_errors += 1
+            self._forget_errors()
+            self._in_trouble(error)
         self._hand_on(frames)
         return read
+
+    def _forget_errors(self) -> None:
+        """Empty the kernel's queue of errors, which would keep the socket readable for ever."""
+        try:
+            for _ in range(MAX_ERRORS_READ):
+                self._socket.recvmsg(0, ERROR_BYTES, socket.MSG_ERRQUEUE)
+        except OSError:
+            return

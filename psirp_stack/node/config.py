@@ -118,7 +118,7 @@ class KeysFile(Struct, frozen=True, forbid_unknown_fields=True):
 class TimesFile(Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds."""
 
-    hello: Annotated[float, Meta(ge=0.01, le=60.0)] = 1.0
+    hello: Annotated[float, Meta(ge=0.01, le=60.0)] = 0.3
     lease: Annotated[float, Meta(ge=0.5, le=3600.0)] = 30.0
 
 

@@ -54,6 +54,7 @@ from psirp_stack.forwarder import Forwarder
 from psirp_stack.forwarding_model import BROADCAST_FID, LinkNumber
 from psirp_stack.graph import Graph
 from psirp_stack.links.account import LinkAccount
+from psirp_stack.links.interface import CarrierState
 from psirp_stack.node import attachment
 from psirp_stack.node.applications import Application, DeskConfig
 from psirp_stack.node.attachment import Asked, Consumed, Told
@@ -296,6 +297,17 @@ class Node:
         self.link_accounts.pop(number)
         self.forwarder.detach(number)
         self.link_state.remove_link(number, now)
+        self._turn(now)
+
+    def carrier_is(self, number: LinkNumber, state: CarrierState, now: float) -> None:
+        """A link's carrier says something of itself."""
+        match state:
+            case CarrierState.DOWN:
+                self.link_state.carrier_failed(number, now)
+            case CarrierState.DOUBTFUL:
+                self.link_state.carrier_doubtful(number, now)
+            case CarrierState.UP:
+                self.link_state.carrier_back(number, now)
         self._turn(now)
 
     def receive(self, number: LinkNumber, frames: Sequence[bytes], now: float) -> None:

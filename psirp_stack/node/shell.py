@@ -25,7 +25,8 @@ from psirp_stack.graph import Graph, read_edges
 from psirp_stack.links.account import account_of, carrier_of, sealed_in
 from psirp_stack.links.ethernet import EthernetLink
 from psirp_stack.links.impairment import ImpairedLink, Impairment
-from psirp_stack.links.interface import DEFAULT_BATCH, BatchLink, Link
+from psirp_stack.links.interface import DEFAULT_BATCH, BatchLink, CarrierState, Link, TellingLink
+from psirp_stack.links.interface_states import InterfaceStates
 from psirp_stack.links.sealed import SealedLink
 from psirp_stack.links.udp import DEFAULT_MTU, UdpAddress, UdpLink, bound_socket
 from psirp_stack.node.applications import Application
@@ -69,6 +70,8 @@ class RunningNode:
         self._close_stores = close_stores
         self._links: dict[LinkNumber, Link] = {}
         self._watched: list[int] = []
+        self._telling: list[TellingLink] = []
+        self._interfaces: InterfaceStates | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: float | None = None
         self._server: AttachmentServer | None = None
@@ -153,6 +156,11 @@ class RunningNode:
         self._links[number] = link
         link.on_receive(partial(self._received, number))
         carrier = carrier_of(link)
+        if isinstance(carrier, TellingLink):
+            carrier.on_carrier(partial(self._carrier_is, number))
+            self._telling.append(carrier)
+        if isinstance(carrier, EthernetLink):
+            self._watch_interface(carrier.interface, number)
         if isinstance(carrier, (EthernetLink, UdpLink)):
             self._watched.append(carrier.fileno())
             self._loop.add_reader(carrier.fileno(), carrier.drain, DEFAULT_BATCH)
@@ -177,6 +185,11 @@ class RunningNode:
             self._timer.cancel()
         for descriptor in self._watched:
             self._loop.remove_reader(descriptor)
+        for carrier in self._telling:
+            carrier.on_carrier(None)
+        if self._interfaces is not None:
+            self._loop.remove_reader(self._interfaces.fileno())
+            self._interfaces.close()
         for link in self._links.values():
             link.on_receive(None)
             link.close()
@@ -206,6 +219,21 @@ class RunningNode:
     def _proved(self, number: LinkNumber) -> None:
         self.node.neighbour_proved(number, self._loop.time())
         self._arm()
+
+    def _carrier_is(self, number: LinkNumber, state: CarrierState) -> None:
+        # Not at once: a carrier may say so while the node is sending.
+        self._loop.call_soon(self._tell_carrier, number, state)
+
+    def _tell_carrier(self, number: LinkNumber, state: CarrierState) -> None:
+        if not self._closed:
+            self.node.carrier_is(number, state, self._loop.time())
+            self._arm()
+
+    def _watch_interface(self, interface: str, number: LinkNumber) -> None:
+        if self._interfaces is None:
+            self._interfaces = InterfaceStates()
+            self._loop.add_reader(self._interfaces.fileno(), self._interfaces.drain)
+        self._interfaces.watch(interface, partial(self._carrier_is, number))
 
     def _when_done(self, promise: Future[Result], then: Callable[[], None]) -> None:
         def kept() -> None:

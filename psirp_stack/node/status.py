@@ -54,6 +54,7 @@ def account(node: "Node") -> dict[str, object]:
             "forwarded": forwarded.forwarded,
             "copies": forwarded.copies,
             "delivered": forwarded.delivered,
+            "detoured": forwarded.detoured,
         },
         "filters": node.sender.filters,
         "sender": asdict(node.sender.counters),

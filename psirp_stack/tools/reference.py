@@ -42,7 +42,18 @@ def reference_decision(frame: bytes, arrival: LinkNumber | None, table: Forwardi
             if contains(zfilter, virtual.tags, index):
                 matching |= virtual.out & table.links.keys()
 
-    out = sorted(matching - {arrival})
+    matching -= {arrival}
+    if forwarding.fid != BROADCAST_FID:
+        extended = zfilter
+        for detour in table.detours:
+            longer = extended | detour.way[index]
+            named = contains(zfilter, detour.tags, index) and detour.out in table.links
+            if named and detour.way[index] & ~zfilter and longer.bit_count() <= MAX_FILTER_FILL:
+                extended = longer
+                matching.add(detour.out)
+        forwarding.fid = extended.to_bytes(FID_BYTES - 1, "big") + bytes((index,))
+
+    out = sorted(matching)
     if not out and not deliver:
         return dropped(frame, Drop.NO_MATCH)
     forwarding.ttl = max(forwarding.ttl - 1, 0)

@@ -18,6 +18,7 @@ from psirp_stack.forwarding_model import (
     FILTER_BITS,
     TABLES,
     Decision,
+    Detour,
     Drop,
     ForwardingTable,
     LinkNumber,
@@ -62,7 +63,10 @@ def tables(draw: st.DrawFn, incoming: bool = False) -> ForwardingTable:
         for _ in range(draw(st.integers(0, 2)))
     ]
     links = {number: tags() for number in numbers}
-    return ForwardingTable(links, tags(), {number: tags() for number in numbers} if incoming else {}, tuple(virtual))
+    detours = [Detour(tags(), tags(), draw(st.integers(0, 9))) for _ in range(draw(st.integers(0, 2)))]
+    return ForwardingTable(
+        links, tags(), {number: tags() for number in numbers} if incoming else {}, tuple(virtual), tuple(detours)
+    )
 
 
 @st.composite
@@ -70,6 +74,7 @@ def arrivals(draw: st.DrawFn, table: ForwardingTable) -> Arrival:
     """A frame made for the table, perhaps mutated, and the link it comes in on: the table's, another, or none."""
     index = draw(st.integers(0, TABLES))
     every = [*table.links.values(), *table.incoming.values(), table.internal, *(each.tags for each in table.virtual)]
+    every += [each.tags for each in table.detours]
     bits = [tags[index % TABLES] for tags in draw(st.lists(st.sampled_from(every), max_size=4))]
     if draw(st.integers(0, 9)) == 0:
         bits.append(random.Random(draw(st.integers(0, 2**32))).getrandbits(FILTER_BITS))

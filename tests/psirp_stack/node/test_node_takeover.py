@@ -59,11 +59,14 @@ def flowing(
     return one, other
 
 
+@pytest.mark.parametrize("silently", [False, True])
 @pytest.mark.parametrize("roles", [{"n0": BOTH, "n3": BOTH}, {"n0": BOTH, "n2": Role.RENDEZVOUS, "n4": Role.TOPOLOGY}])
-def test_new_matches_are_made_within_two_seconds_of_a_holders_death(networks: Networks, roles: dict[str, int]) -> None:
+def test_new_matches_are_made_within_two_seconds_of_a_holders_death(
+    networks: Networks, roles: dict[str, int], silently: bool
+) -> None:
     network = networks(ring(6), roles)
     publisher, subscriber = flowing(network, "n1", "n4", item(1))
-    network.kill("n0")
+    network.kill("n0", silently=silently)
     killed = network.clock.now()
     late, later = network.application("n2"), network.application("n5")
     asked = later.subscribe(item(2))
