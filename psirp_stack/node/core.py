@@ -58,6 +58,7 @@ from psirp_stack.links.interface import CarrierState
 from psirp_stack.node import attachment
 from psirp_stack.node.applications import Application, DeskConfig
 from psirp_stack.node.attachment import Asked, Consumed, Told
+from psirp_stack.node.awaiting_policy import ITEM_OF_FRAME, AwaitingPolicy
 from psirp_stack.node.desk import Desk
 from psirp_stack.node.paths import describe_paths
 from psirp_stack.node.rerouting import Rerouting
@@ -81,7 +82,7 @@ from psirp_stack.transport.hooks import WallClock
 from psirp_stack.transport.receiver import Receiver
 from psirp_stack.transport.sender import Sender
 from psirp_stack.transport.versions import Version, VersionsFor
-from psirp_stack.wire.numbers import FORWARDING_BYTES, ID_BYTES, NEXT_OFFSET, SID_OFFSET, HeaderType
+from psirp_stack.wire.numbers import NEXT_OFFSET, HeaderType
 
 Result = TypeVar("Result")
 
@@ -90,7 +91,6 @@ MAX_TURNS = 10_000
 FRAMES_A_TURN = 256
 """Transport frames sent in one round, so that control messages are not held up by a large publication."""
 
-MAX_EARLY_FRAMES = 1024
 """Frames that wait until their scope's policy is known. More are dropped, as if lost on the way, and repaired."""
 MAX_SERVING_KNOWN = 16_384
 """Items of which the last word of who serves them is remembered."""
@@ -101,8 +101,6 @@ _ANSWERS = (Reply, Explanation)
 _FROM_RENDEZVOUS = (*_ANSWERS, DeclarationsRefused, ScopePublished, ScopeUnpublished, Match)
 _FROM_TOPOLOGY = (StartPublish, StopPublish, Served, MatchServed, TopologyStarted)
 
-_ITEM = slice(FORWARDING_BYTES + SID_OFFSET, FORWARDING_BYTES + SID_OFFSET + 2 * ID_BYTES)
-"""Sid and Rid in a frame whose second header is a rendezvous header."""
 _TO_SENDER = frozenset({int(HeaderType.SUBSCRIBE_DATA), int(HeaderType.SUBSCRIBE_METADATA)})
 _TO_RECEIVER = frozenset({int(HeaderType.PUBLISH_DATA), int(HeaderType.PUBLISH_METADATA)})
 
@@ -193,7 +191,7 @@ class Node:
         self._in_turn = False
         self._arrival: LinkNumber | None = None
         self._delivered: deque[tuple[LinkNumber | None, bytes]] = deque()
-        self._early: list[bytes] = []
+        self._early = AwaitingPolicy()
         self._serving: OrderedDict[ItemId, Served] = OrderedDict()
         self._tickets: dict[int, int] = {}
         """Number of the request to the rendezvous, by the courier's ticket."""
@@ -423,7 +421,7 @@ class Node:
             if is_control(frame):
                 self._take_control(arrival, frame, now)
             elif frame[NEXT_OFFSET] in _TO_RECEIVER:
-                self._take_publication(frame, now)
+                self._take_publication(arrival, frame, now)
             elif frame[NEXT_OFFSET] in _TO_SENDER:
                 self.sender.receive(frame, now)
             else:
@@ -444,19 +442,12 @@ class Node:
         else:
             self.courier.receive(control.payload, now)
 
-    def _take_publication(self, frame: bytes, now: float) -> None:
+    def _take_publication(self, arrival: LinkNumber | None, frame: bytes, now: float) -> None:
         """A frame of an item counts under its scope's policy; until that is known it waits."""
-        if not self.signatures.awaits_policy(frame[_ITEM]):
-            self.receiver.receive(frame, now)
-        elif len(self._early) < MAX_EARLY_FRAMES:
-            self._early.append(frame)
-        else:
+        if not self.signatures.awaits_policy(frame[ITEM_OF_FRAME]):
+            self.receiver.receive(frame, now, arrival)
+        elif not self._early.add(arrival, frame):
             self.drops[NodeDrop.EARLY] += 1
-
-    def _take_early(self, now: float) -> None:
-        early, self._early = self._early, []
-        for frame in early:
-            self._take_publication(frame, now)
 
     # Link state.
 
@@ -731,7 +722,8 @@ class Node:
         # What this node publishes itself needs no network: the desk hands it out.
         publisher = None if message.publisher == self.name else message.publisher
         self.receiver.served(item, publisher, message.policy, now)
-        self._take_early(now)
+        for arrival, frame in self._early.take(bytes(item)):
+            self.receiver.receive(frame, now, arrival)
 
     # Transport.
 

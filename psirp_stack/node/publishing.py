@@ -77,7 +77,7 @@ class PublishingDesk:
             application.done(request, Code.LIMIT_REACHED, f"{len(held)} publications of this item wait already")
             return
         held.append((application, request))
-        self._become_publisher(application, item, partial(self._may_publish, item, now), now)
+        self._become_publisher(application, item, partial(self._may_publish, item), now)
 
     def advertise(self, application: Application, request: attachment.Advertise, now: float) -> None:
         item = item_of(request.sid, request.rid)
@@ -134,9 +134,9 @@ class PublishingDesk:
 
     # Publishing what waits.
 
-    def _may_publish(self, item: ItemId, now: float, code: Code, reason: str) -> None:
+    def _may_publish(self, item: ItemId, code: Code, reason: str) -> None:
         if code is Code.SUCCESS:
-            self.publish_held(item, now)
+            self.publish_held(item, self._wishes.now)
         else:
             self.forget(item, code, reason)
 

@@ -59,7 +59,7 @@ class SubscribingDesk:
         item = item_of(request.sid, request.rid)
         holders = self._subscribers.setdefault(item, [])
         if application in holders:
-            self._wishes.want(Role.SUBSCRIBES, request.sid, request.rid, self._answer(application, request, now), now)
+            self._wishes.want(Role.SUBSCRIBES, request.sid, request.rid, self._answer(application, request), now)
             return
         if holders or item in self._publishing:
             application.joining.add(item)
@@ -70,14 +70,13 @@ class SubscribingDesk:
         holders.append(application)
         application.parcels[item] = deque()
         self._publishing.demand_may_have_changed(item)
-        self._wishes.want(Role.SUBSCRIBES, request.sid, request.rid, self._answer(application, request, now), now)
+        self._wishes.want(Role.SUBSCRIBES, request.sid, request.rid, self._answer(application, request), now)
 
-    def _answer(
-        self, application: Application, request: attachment.Subscribe, now: float
-    ) -> Callable[[Code, str], None]:
+    def _answer(self, application: Application, request: attachment.Subscribe) -> Callable[[Code, str], None]:
         item = item_of(request.sid, request.rid)
 
         def answer(code: Code, reason: str) -> None:
+            now = self._wishes.now
             if code is not Code.SUCCESS:
                 self._forget(application, item, now)
             application.done(request, code, reason)

@@ -111,6 +111,8 @@ class Wishes:
         """Number of the last request that declared everything."""
         self._alive_at = 0.0
         self._known = False
+        self.now = 0.0
+        """The time of the latest call: answers come long after what they answer."""
         self._registered_with: str | None = None
 
     def __contains__(self, key: Key) -> bool:
@@ -128,6 +130,7 @@ class Wishes:
 
     def want(self, role: Role, sid: bytes, rid: bytes, answer: Answer, now: float) -> None:
         """Declare a wish, once; `answer` is called when the rendezvous has said yes or no, or has said yes before."""
+        self.now = now
         key = (role, sid, rid)
         wish = self._wishes.get(key)
         if wish is None:
@@ -170,6 +173,7 @@ class Wishes:
     # What the rendezvous says.
 
     def receive(self, message: Reply | Explanation | DeclarationsRefused, now: float) -> None:
+        self.now = now
         match message:
             case DeclarationsRefused():
                 for refused in message.refused:
@@ -183,6 +187,7 @@ class Wishes:
 
     def failed(self, number: int, code: Code, reason: str, now: float) -> None:
         """A request got through to nobody."""
+        self.now = now
         self._replied(Reply(number, code, reason), now)
 
     def arrived(self, number: int, now: float) -> None:

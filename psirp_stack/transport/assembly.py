@@ -2,18 +2,17 @@
 
 from collections.abc import Iterable
 
+from psirp_stack.transport.accounts import BODY_COST
 from psirp_stack.transport.early_segments import EarlySegments
 from psirp_stack.transport.reader_room import ReaderRoom
 from psirp_stack.transport.reassembly import Body
-from psirp_stack.transport.receiver_context import ReceiverContext
 from psirp_stack.transport.source import Slot, Source
 
 
 class Assembly:
     """Two versions with the same content, of one publisher or of several, share one place."""
 
-    def __init__(self, context: ReceiverContext, room: ReaderRoom, early: EarlySegments) -> None:
-        self._context = context
+    def __init__(self, room: ReaderRoom, early: EarlySegments) -> None:
         self._room = room
         self._early = early
         self._bodies: dict[bytes, Body] = {}
@@ -35,7 +34,8 @@ class Assembly:
         if body is None:
             room = self._room.bytes
             open_bytes = sum(body.size for body in self._bodies.values()) if self._bodies else 0
-            if room <= 0 or (slot.number != source.expected and open_bytes + size > max(room, self._room.offered)):
+            no_room = slot.number != source.expected and open_bytes + size > max(room, self._room.offered)
+            if room <= 0 or no_room or not source.account.charge(BODY_COST):
                 self._unopened.add(slot.version_id)
                 self._early.take(slot.version_id)
                 return None
@@ -47,24 +47,28 @@ class Assembly:
         early = self._early.take(slot.version_id)
         if early is not None:
             for number, payload in early.parts.items():
-                if body.add(number, payload):
-                    self._context.held += len(payload)
+                if body.lacks(number, payload):
+                    body.add(number, payload)
         if body.missing and body.has_gap:
             body.gap_since = now
         return body
 
     def finish(self, body: Body) -> bytes:
         """All of a version, which gives up its place."""
-        del self._bodies[body.version_id]
-        self._context.held -= body.held
-        return body.join()
+        content = body.join()
+        self._drop(body)
+        return content
 
-    def close(self, slot: Slot, sources: Iterable[Source]) -> None:
+    def close(self, source: Source, slot: Slot, sources: Iterable[Source]) -> None:
         """Let go of a version's content, unless another version of these sources has the same."""
         body, slot.body = slot.body, None
         if slot.complete:
-            self._context.held -= len(slot.content)
+            source.account.release(len(slot.content))
         self._unopened.discard(slot.version_id)
-        if body is not None and not any(other.body is body for source in sources for other in source.slots.values()):
-            self._context.held -= body.clear()
-            self._bodies.pop(body.version_id, None)
+        if body is not None and not any(other.body is body for each in sources for other in each.slots.values()):
+            self._drop(body)
+
+    def _drop(self, body: Body) -> None:
+        if self._bodies.pop(body.version_id, None) is not None:
+            body.clear()
+            body.source.account.release(BODY_COST)

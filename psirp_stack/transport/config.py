@@ -37,7 +37,11 @@ class TransportConfig:
     min_timeout: float = 0.05
     max_timeout: float = 4.0
     reassembly_bytes: int = 64 * 1024 * 1024
-    """Segments held by a node for versions that are not handed up yet."""
+    """Held by a node for versions that are not handed up yet, bookkeeping included."""
+    reassembly_bytes_per_link: int = 48 * 1024 * 1024
+    """The same, of what came by one link."""
+    reassembly_bytes_per_source: int = 32 * 1024 * 1024
+    """The same, of one publisher of one item."""
     reassembly_timeout: float = 30.0
     """A publisher that was not heard for so long is not asked any more, and what it left unfinished is let go."""
     early_bytes: int = 256 * 1024

@@ -1,7 +1,9 @@
 """Segments whose announcement is late or lost: they wait for it a while, bounded in bytes, versions and time."""
 
 from collections import OrderedDict
+from collections.abc import Hashable
 
+from psirp_stack.transport.accounts import SEGMENT_COST
 from psirp_stack.transport.reassembly import Early
 from psirp_stack.transport.receiver_context import ReceiverContext
 
@@ -19,8 +21,8 @@ class EarlySegments:
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def add(self, version_id: bytes, number: int, payload: bytes, now: float) -> bool:
-        """Keep a segment if there is room; true when it is the first of its version."""
+    def add(self, version_id: bytes, number: int, payload: bytes, link: Hashable, now: float) -> bool:
+        """Keep a segment that came by a link if there is room; true when it is the first of its version."""
         context = self._context
         counters, config = context.counters, context.config
         early = self._waiting.get(version_id)
@@ -29,14 +31,17 @@ class EarlySegments:
             while len(self._waiting) >= config.early_versions:
                 self.take(next(iter(self._waiting)))
                 counters.early_lost += 1
-            early = self._waiting[version_id] = Early(now)
-        if self._held + len(payload) > config.early_bytes or context.held + len(payload) > config.reassembly_bytes:
+            early = self._waiting[version_id] = Early(context.accounts.link(link), now)
+        if number in early.parts:
+            return is_first
+        cost = len(payload) + SEGMENT_COST
+        if self._held + cost > config.early_bytes or not early.account.charge(cost):
             counters.early_lost += 1
             return is_first
         counters.early += 1
-        held = early.add(number, payload)
-        self._held += held
-        context.held += held
+        early.parts[number] = payload
+        early.held += cost
+        self._held += cost
         return is_first
 
     def take(self, version_id: bytes) -> Early | None:
@@ -44,7 +49,7 @@ class EarlySegments:
         early = self._waiting.pop(version_id, None)
         if early is not None:
             self._held -= early.held
-            self._context.held -= early.held
+            early.account.release(early.held)
         return early
 
     def expire(self, now: float) -> None:

@@ -1,9 +1,11 @@
 """One item at a subscriber's node: versions put together, checked, and handed up in order, each once."""
 
+from collections.abc import Hashable
 from operator import attrgetter
 
 from identifiers.identifier import ItemId
 from psirp_stack.control.messages import OPEN_SCOPE, ScopePolicy
+from psirp_stack.transport.accounts import SEGMENT_COST
 from psirp_stack.transport.assembly import Assembly
 from psirp_stack.transport.beginning import LOOK_BACK, Beginning
 from psirp_stack.transport.config import MAX_CONTENT_BYTES, VERSION_COST
@@ -41,7 +43,7 @@ class ItemReceiver:
         self._room = ReaderRoom(context)
         self._requests = Requests(self, life, self._beginning, self._room)
         self._early = EarlySegments(context)
-        self._assembly = Assembly(context, self._room, self._early)
+        self._assembly = Assembly(self._room, self._early)
         self._recent = RecentVersions(context.config.recent_versions)
 
     # Flow control.
@@ -63,20 +65,19 @@ class ItemReceiver:
 
     # What arrives.
 
-    def segment(self, version_id: bytes, number: int, payload: bytes, now: float) -> None:
+    def segment(self, version_id: bytes, number: int, payload: bytes, link: Hashable, now: float) -> None:
         context = self.context
         context.counters.segments += 1
         body = self._assembly.body(version_id)
         if body is None:
-            self._segment_without_body(version_id, number, payload, now)
+            self._segment_without_body(version_id, number, payload, link, now)
             return
-        if context.held + len(payload) > context.config.reassembly_bytes:
-            context.counters.reassembly_full += 1
-            return
-        if not body.add(number, payload):
+        if not body.lacks(number, payload):
             context.counters.duplicates += 1
             return
-        context.held += len(payload)
+        if not body.add(number, payload):
+            context.counters.reassembly_full += 1
+            return
         body.touched = now
         source = body.source
         source.heard = now
@@ -97,7 +98,7 @@ class ItemReceiver:
             if slot is not None and slot.body is body:
                 self.context.urgent[source] = self
 
-    def _segment_without_body(self, version_id: bytes, number: int, payload: bytes, now: float) -> None:
+    def _segment_without_body(self, version_id: bytes, number: int, payload: bytes, link: Hashable, now: float) -> None:
         """A segment whose metadata is late or lost waits for it a while."""
         counters = self.context.counters
         if self._assembly.has_no_room_for(version_id):
@@ -106,7 +107,7 @@ class ItemReceiver:
         if version_id in self._recent:
             counters.duplicates += 1
             return
-        if self._early.add(version_id, number, payload, now):
+        if self._early.add(version_id, number, payload, link, now):
             source = self._latest_source()
             if source is not None and source.expected is not None and source.guess_due is None:
                 source.guess_due, source.guesses = now + self.context.config.reorder_delay, 0
@@ -115,7 +116,13 @@ class ItemReceiver:
         return max(self.sources.values(), key=attrgetter("heard"), default=None)
 
     def announcement(
-        self, control: ControlFrame, way: bytes, announced: Announcement, now: float, hops: int | None = None
+        self,
+        control: ControlFrame,
+        way: bytes,
+        announced: Announcement,
+        now: float,
+        hops: int | None = None,
+        link: Hashable = None,
     ) -> None:
         """A version was announced. Until the receiver knows where to begin, `seqnum` tells it."""
         counters = self.context.counters
@@ -124,13 +131,19 @@ class ItemReceiver:
         if (
             length > MAX_CONTENT_BYTES
             or not valid_segment_size(segment_size, size)
+            or not announced.has_valid_attributes
             or control.max_seqnum != max(segment_count(size, segment_size) - 1, 0)
         ):
             counters.malformed += 1
             return
+        if size + segment_count(size, segment_size) * SEGMENT_COST > self.context.config.reassembly_bytes_per_source:
+            counters.too_fine += 1
+            return
         source = self._believed(control, announced, way, now)
         if source is None:
             return
+        if not source.account.used:
+            source.account = self.context.accounts.source(link)
         if source.expected is None:
             signed = control.authentication is not None
             start = self._beginning.announced_start(joining, announced.settled_ms, signed, now)
@@ -161,7 +174,7 @@ class ItemReceiver:
         counters.duplicates += 1
         body = slot.body
         if body is not None and body.segment_size != announced.segment_size and slot.version_id == control.vrid:
-            self.context.held -= body.resize(announced.segment_size)
+            body.resize(announced.segment_size)
             slot.announcement = announced
         source.hurry(now)
         self._acknowledge_soon(source, now)
@@ -204,7 +217,8 @@ class ItemReceiver:
     def _begin(self, source: Source, start: int, now: float) -> None:
         """The publisher said where we begin: what is before that is not for us, what is there already is handed up."""
         for number in [number for number in source.slots if number < start]:
-            self._close(source.slots.pop(number))
+            self._close(source, source.slots[number])
+            source.forget(number)
         source.begin(start, now)
         self._hand_up(source, now)
         self._acknowledge_soon(source, now)
@@ -242,7 +256,7 @@ class ItemReceiver:
         if source.epoch and source.expected is not None and source.expected <= source.newest:
             self._skip(source, source.expected, source.newest, "the publisher began a new life without them")
         self._let_go(source)
-        fresh = Source(source.name, source.config, now, LOOK_BACK, source.token)
+        fresh = Source(source.name, source.config, now, source.account, LOOK_BACK, source.token)
         fresh.epoch, fresh.way, fresh.round_trip = epoch, source.way, source.round_trip
         fresh.join_tries, fresh.questioned_at = source.join_tries, source.questioned_at
         self.context.urgent.pop(source, None)
@@ -258,18 +272,23 @@ class ItemReceiver:
             del self.sources[oldest.name]
             self.context.counters.sources_forgotten += 1
         source = self.sources[publisher] = Source(
-            publisher, self.context.config, now, LOOK_BACK, self.context.random.getrandbits(62) | 1
+            publisher,
+            self.context.config,
+            now,
+            self.context.accounts.source(None),
+            LOOK_BACK,
+            self.context.random.getrandbits(62) | 1,
         )
         return source
 
     def _let_go(self, source: Source) -> None:
         """Forget what a publisher left unfinished."""
-        for slot in source.slots.values():
-            self._close(slot)
-        source.slots.clear()
+        for slot in list(source.slots.values()):
+            self._close(source, slot)
+            source.forget(slot.number)
 
-    def _close(self, slot: Slot) -> None:
-        self._assembly.close(slot, self.sources.values())
+    def _close(self, source: Source, slot: Slot) -> None:
+        self._assembly.close(source, slot, self.sources.values())
 
     def _let_go_before(self, source: Source, oldest: int, now: float) -> None:
         """Versions before this one cannot be had any more; what is there of them is handed up all the same."""
@@ -280,7 +299,8 @@ class ItemReceiver:
             if source.expected < number:
                 self._skip(source, source.expected, number - 1, "no longer retained by the publisher")
                 for gone in [gone for gone in source.slots if gone < number]:
-                    self._close(source.slots.pop(gone))
+                    self._close(source, source.slots[gone])
+                    source.forget(gone)
                 source.expected = number
             self._hand_up(source, now)
         source.newest = max(source.newest, source.expected - 1)
@@ -323,7 +343,7 @@ class ItemReceiver:
                     slot.tries, slot.asked = 1, now - source.round_trip.timeout
                     continue
                 slot.complete, slot.attributes, slot.content = True, parts.attributes, parts.content
-                self.context.held += len(parts.content)
+                source.account.force(len(parts.content))
             if slots:
                 self._hand_up(source, now)
 
@@ -352,10 +372,10 @@ class ItemReceiver:
             return
         moved = False
         while (slot := source.slots.get(expected)) is not None and slot.complete:
-            del source.slots[expected]
+            source.forget(expected)
             expected = source.expected = expected + 1
             moved = True
-            context.held -= len(slot.content)
+            source.account.release(len(slot.content))
             announced = slot.announcement
             cost = len(slot.content) + len(slot.attributes) + VERSION_COST
             source.unacked_versions += 1
@@ -469,8 +489,8 @@ class ItemReceiver:
         source.does_not_answer()
         unfinished = [slot for slot in source.slots.values() if not slot.complete]
         for slot in unfinished:
-            self._close(slot)
-            slot.reset(slot.due)
+            self._close(source, slot)
+            source.forget(slot.number)
         if unfinished:
             self.context.counters.timed_out += len(unfinished)
             numbers = f"{unfinished[0].number} to {unfinished[-1].number}"

@@ -29,7 +29,8 @@ MAX_COPIES = 3
 MAX_PAYLOAD_BYTES = 16 * 1024
 """No message is longer: more is not even decoded."""
 
-Digest = Annotated[bytes, Meta(min_length=32, max_length=32)]
+DIGEST_BYTES = 32
+Digest = Annotated[bytes, Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
 Number = Annotated[int, Meta(ge=1, le=(1 << 62))]
 """Of a version in its epoch: 1, 2, 3, ..."""
 Copies = Annotated[int, Meta(ge=1, le=MAX_COPIES)]
@@ -64,6 +65,12 @@ class Announcement(_Message, frozen=True, tag=1):
     settled_ms: Count = 0
     """How long ago the version before the one that joiners begin with was published: who subscribed before that has to
     ask for an earlier one."""
+
+    @property
+    def has_valid_attributes(self) -> bool:
+        """Short ones stand here, of long ones the SHA-256."""
+        size = len(self.attributes)
+        return size == DIGEST_BYTES if self.attributes_in_body else size <= INLINE_ATTRIBUTES_BYTES
 
 
 class Want(_Message, frozen=True, tag=2):

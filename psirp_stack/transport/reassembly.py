@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from psirp_stack.transport.accounts import SEGMENT_COST, Account
 from psirp_stack.transport.messages import MAX_RANGES, Range, segment_count
 
 if TYPE_CHECKING:
@@ -16,10 +17,10 @@ class Body:
         "gap_since",
         "held",
         "highest",
-        "missing",
         "next_missing",
         "parts",
         "segment_size",
+        "segments",
         "size",
         "source",
         "timed",
@@ -33,8 +34,8 @@ class Body:
         self.source = source
         """Whose announcement it was begun for."""
         self.segment_size = segment_size
-        self.parts: list[bytes | None] = [None] * segment_count(size, segment_size)
-        self.missing = len(self.parts)
+        self.parts: dict[int, bytes] = {}
+        self.segments = segment_count(size, segment_size)
         self.held = 0
         self.highest = -1
         self.next_missing = 0
@@ -46,21 +47,28 @@ class Body:
         self.timed: tuple[int, int, float] | None = None
         """Segments that were asked for once, and when: the first of them to arrive tells the round trip."""
 
+    @property
+    def missing(self) -> int:
+        return self.segments - len(self.parts)
+
+    def lacks(self, number: int, payload: bytes) -> bool:
+        """Whether this is a segment of this content that is not there."""
+        last = self.segments - 1
+        if number > last or number in self.parts:
+            return False
+        return len(payload) == (self.segment_size if number < last else self.size - last * self.segment_size)
+
     def add(self, number: int, payload: bytes) -> bool:
-        """Put a segment in its place; False when it is there, or is none of this content."""
+        """Put a segment that is lacking in its place; False when there is no room for it."""
+        cost = len(payload) + SEGMENT_COST
+        if not self.source.account.charge(cost):
+            return False
         parts = self.parts
-        last = len(parts) - 1
-        if number > last or parts[number] is not None:
-            return False
-        expected = self.segment_size if number < last else self.size - last * self.segment_size
-        if len(payload) != expected:
-            return False
         parts[number] = payload
-        self.missing -= 1
-        self.held += expected
+        self.held += cost
         if number == self.next_missing:
             number += 1
-            while number <= last and parts[number] is not None:
+            while number in parts:
                 number += 1
             self.next_missing = number
             self.highest = max(self.highest, number - 1)
@@ -95,61 +103,48 @@ class Body:
     def missing_ranges(self) -> tuple[Range, ...]:
         """What is missing, from the front, in no more ranges than a message holds."""
         ranges: list[Range] = []
-        parts = self.parts
-        at, end = self.next_missing, len(parts)
-        while at < end and len(ranges) < MAX_RANGES:
-            first = at
-            while at < end and parts[at] is None:
-                at += 1
-            ranges.append((first, at - 1))
-            while at < end and parts[at] is not None:
-                at += 1
+        at = self.next_missing
+        for there in sorted(number for number in self.parts if number > at):
+            if there > at:
+                ranges.append((at, there - 1))
+                if len(ranges) == MAX_RANGES:
+                    return tuple(ranges)
+            at = there + 1
+        if at < self.segments:
+            ranges.append((at, self.segments - 1))
         return tuple(ranges)
 
-    def clear(self) -> int:
-        """Let go of all segments; says how many bytes that freed."""
-        freed = self.held
-        self.parts = [None] * len(self.parts)
-        self.missing = len(self.parts)
+    def clear(self) -> None:
+        """Let go of all segments."""
+        self.source.account.release(self.held)
+        self.parts = {}
         self.held = 0
         self.highest = self.asked_through = -1
         self.next_missing = 0
         self.gap_since = self.timed = None
-        return freed
 
-    def resize(self, segment_size: int) -> int:
-        """Go on with segments of another size: what was there from the front stays. Says how many bytes were let go."""
-        front = b"".join(part for part in self.parts[: self.next_missing] if part is not None)
-        before = self.held
-        self.segment_size = segment_size
-        self.parts = [None] * segment_count(self.size, segment_size)
+    def resize(self, segment_size: int) -> None:
+        """Go on with segments of another size: what was there from the front stays."""
+        front = b"".join(self.parts[number] for number in range(self.next_missing))
         self.clear()
+        self.segment_size = segment_size
+        self.segments = segment_count(self.size, segment_size)
         for number in range(len(front) // segment_size):
             self.add(number, front[number * segment_size : (number + 1) * segment_size])
-        return before - self.held
 
     def join(self) -> bytes:
         """All of it, once nothing is missing."""
         parts = self.parts
-        if len(parts) == 1 and parts[0] is not None:
-            return parts[0]
-        return b"".join(part for part in parts if part is not None)
+        return parts[0] if self.segments == 1 else b"".join(parts[number] for number in range(self.segments))
 
 
 class Early:
     """Segments of a version whose metadata has not arrived."""
 
-    __slots__ = ("held", "parts", "since")
+    __slots__ = ("account", "held", "parts", "since")
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, account: Account, now: float) -> None:
+        self.account = account
         self.parts: dict[int, bytes] = {}
         self.held = 0
         self.since = now
-
-    def add(self, number: int, payload: bytes) -> int:
-        """Keep a segment; says how many bytes more that holds."""
-        if number in self.parts:
-            return 0
-        self.parts[number] = payload
-        self.held += len(payload)
-        return len(payload)

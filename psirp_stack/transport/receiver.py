@@ -10,10 +10,12 @@ receiver.next_event()                                `VersionArrived`, `VersionS
 
 import random
 from collections import deque
+from collections.abc import Hashable
 
 from identifiers.identifier import ItemId
 from psirp_stack.control.messages import ScopePolicy
 from psirp_stack.forwarding_model import TABLES, Tags
+from psirp_stack.transport.accounts import Accounts
 from psirp_stack.transport.config import TransportConfig
 from psirp_stack.transport.deadlines import Deadlines
 from psirp_stack.transport.events import Dropped, ReceiverEvent
@@ -70,7 +72,12 @@ class Receiver:
         verify_answer: PacketVerifier | None = None,
     ) -> None:
         config = config or TransportConfig()
-        self._context = ReceiverContext(name, config, wall_ms, verify, verify_packet, verify_answer, rng, self._say)
+        accounts = Accounts(
+            config.reassembly_bytes, config.reassembly_bytes_per_link, config.reassembly_bytes_per_source
+        )
+        self._context = ReceiverContext(
+            name, config, wall_ms, verify, verify_packet, verify_answer, rng, self._say, accounts
+        )
         self._internal = internal
         self._route_to = route_to
         self._items: dict[bytes, ItemReceiver] = {}
@@ -84,8 +91,8 @@ class Receiver:
 
     @property
     def held_bytes(self) -> int:
-        """Content that arrived and was not handed up."""
-        return self._context.held
+        """What arrived and was not handed up, and what keeping book of it takes."""
+        return self._context.accounts.used
 
     def set_internal(self, internal: Tags) -> None:
         """The node's internal tags, when they changed."""
@@ -133,8 +140,8 @@ class Receiver:
 
     # The network.
 
-    def receive(self, frame: bytes, now: float) -> bool:
-        """Take in a frame from a publisher; False when it was not used, which a counter explains."""
+    def receive(self, frame: bytes, now: float, link: Hashable = None) -> bool:
+        """Take in a frame that came by a link; False when it was not used, which a counter explains."""
         if is_segment(frame):
             key, version_id, number, payload = read_segment(frame)
             state = self._items.get(key)
@@ -143,7 +150,7 @@ class Receiver:
                 return False
             if state.policy.every_packet_signed:
                 return self._refuse(state, "a segment is not signed, and every packet must be")
-            state.segment(version_id, number, payload, now)
+            state.segment(version_id, number, payload, link, now)
         else:
             control = read_control(frame)
             if control is None or control.kind not in (_PUBLISH_DATA, _PUBLISH_METADATA):
@@ -153,7 +160,7 @@ class Receiver:
             if state is None:
                 self.counters.not_ours += 1
                 return False
-            if not self._receive_control(state, control, frame, now):
+            if not self._receive_control(state, control, frame, link, now):
                 return False
         # The timer finds out what is due; until then it is enough to look again soon.
         self._deadlines.sooner(state.key, now + self._context.config.reorder_delay)
@@ -164,14 +171,16 @@ class Receiver:
         self._context.tell(Dropped(state.item, reason))
         return False
 
-    def _receive_control(self, state: ItemReceiver, control: ControlFrame, frame: bytes, now: float) -> bool:
+    def _receive_control(
+        self, state: ItemReceiver, control: ControlFrame, frame: bytes, link: Hashable, now: float
+    ) -> bool:
         if control.kind == _PUBLISH_DATA:
             verify = self._context.verify_packet
             if verify is not None and state.policy.every_packet_signed:
                 reason = verify(state.item, parse(frame), self._context.wall_ms(now))
                 if reason is not None:
                     return self._refuse(state, f"segment {control.seqnum}: {reason}")
-            state.segment(control.vrid, control.seqnum, control.payload, now)
+            state.segment(control.vrid, control.seqnum, control.payload, link, now)
             return True
         try:
             message = decode(control.payload)
@@ -183,7 +192,7 @@ class Receiver:
             self.counters.malformed += 1
             return False
         if isinstance(message, Announcement):
-            state.announcement(control, way, message, now, links_travelled(frame))
+            state.announcement(control, way, message, now, links_travelled(frame), link)
         elif isinstance(message, Retained):
             if message.subscriber != self._context.name:
                 self.counters.not_ours += 1

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from psirp_stack.transport.accounts import Accounts
 from psirp_stack.transport.config import TransportConfig
 from psirp_stack.transport.events import ReceiverEvent, VersionArrived
 from psirp_stack.transport.hooks import PacketVerifier, PublicationVerifier, WallClock
@@ -41,6 +42,8 @@ class ReceiverCounters:
     tampered: int = 0
     refused: int = 0
     """By the signature check."""
+    too_fine: int = 0
+    """Announced in segments so small that keeping book of them takes more than a publisher's share of memory."""
     no_room: int = 0
     reassembly_full: int = 0
     early: int = 0
@@ -67,10 +70,10 @@ class ReceiverContext:
     verify_answer: PacketVerifier | None
     random: random.Random
     say: Say
+    accounts: Accounts
+    """Who holds how much of what is not handed up."""
     counters: ReceiverCounters = field(default_factory=ReceiverCounters)
     events: deque[ReceiverEvent] = field(default_factory=deque)
-    held: int = 0
-    """Bytes of segments that are not handed up."""
     urgent: dict[Source, "ItemReceiver"] = field(default_factory=dict)
     """To whom an acknowledgement goes out at once."""
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from psirp_stack.control.rtt import RoundTrip
+from psirp_stack.transport.accounts import SLOT_COST, Account
 from psirp_stack.transport.config import TransportConfig
 from psirp_stack.transport.messages import MAX_RANGES, Announcement, Range
 from psirp_stack.transport.reassembly import Body
@@ -52,6 +53,7 @@ class Source:
 
     __slots__ = (
         "_filled",
+        "account",
         "ack_due",
         "config",
         "delivered_at",
@@ -77,9 +79,13 @@ class Source:
         "way",
     )
 
-    def __init__(self, name: str, config: TransportConfig, now: float, look_back: float = 0.0, token: int = 1) -> None:
+    def __init__(
+        self, name: str, config: TransportConfig, now: float, account: Account, look_back: float = 0.0, token: int = 1
+    ) -> None:
         self.name = name
         self.config = config
+        self.account = account
+        """What its versions hold is charged here."""
         self.epoch = 0
         """0 before anything of it was believed."""
         self.token = token
@@ -136,6 +142,7 @@ class Source:
         """Wait until it speaks: nothing is due until then."""
         self.state = after(self.state, SourceInput.DOES_NOT_ANSWER)
         self.join_due = self.ack_due = self.guess_due = None
+        self._filled = 0
 
     @property
     def is_silent(self) -> bool:
@@ -157,8 +164,16 @@ class Source:
         last = min(self.newest, self.expected + self.config.max_ahead - 1)
         for number in range(first, last + 1):
             if number not in self.slots:
+                if not self.account.charge(SLOT_COST):
+                    last = number - 1
+                    break
                 self.slots[number] = Slot(number, now + self.config.reorder_delay)
         self._filled = max(self._filled, last)
+
+    def forget(self, number: int) -> None:
+        """A version needs no slot any more; its content was let go of."""
+        if self.slots.pop(number, None) is not None:
+            self.account.release(SLOT_COST)
 
     def has_announced(self, number: int, version_id: bytes, announced: Announcement) -> bool:
         """Whether this is said of a version that is known and was not handed up yet: it was believed then."""
@@ -184,7 +199,7 @@ class Source:
             self.newest = number
         slot = self.slots.get(number)
         if slot is None:
-            if len(self.slots) >= 2 * self.config.max_ahead:
+            if len(self.slots) >= 2 * self.config.max_ahead or not self.account.charge(SLOT_COST):
                 return None
             slot = self.slots[number] = Slot(number, now + self.tail_delay)
         self.fill(now)
@@ -219,9 +234,7 @@ class Source:
         self.unanswered = 0
         if self.is_silent:
             self.state = after(self.state, SourceInput.SPOKE)
-            for slot in self.slots.values():
-                slot.tries = 0
-                slot.due = now + self.config.reorder_delay
+            self.fill(now)
 
     def was_named(self) -> None:
         """The topology manager says that it serves us: it may be heard again."""

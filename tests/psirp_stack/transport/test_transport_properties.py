@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from psirp_stack.control.messages import OPEN_SCOPE
 from psirp_stack.links.impairment import Impairment
+from psirp_stack.transport.accounts import SEGMENT_COST, Accounts
 from psirp_stack.transport.config import TransportConfig
 from psirp_stack.transport.deadlines import Deadlines
 from psirp_stack.transport.frames import (
@@ -248,21 +249,29 @@ def test_no_frame_breaks_a_sender_or_a_receiver_or_what_they_do_for_others(
     st.binary(min_size=1, max_size=5000), st.integers(64, 700), st.integers(64, 700), st.randoms(use_true_random=False)
 )
 def test_segments_in_any_order_make_the_content(content: bytes, size: int, other_size: int, rng: random.Random) -> None:
-    body = Body(bytes(32), len(content), size, 0.0, Source("n0", TransportConfig(), 0.0))
-    order = list(range(len(body.parts)))
+    accounts = Accounts(10**6, 10**6, 10**6)
+    source = Source("n0", TransportConfig(), 0.0, accounts.source(None))
+    body = Body(bytes(32), len(content), size, 0.0, source)
+
+    def add(number: int, payload: bytes) -> bool:
+        return body.lacks(number, payload) and body.add(number, payload)
+
+    order = list(range(body.segments))
     rng.shuffle(order)
     half = order[: len(order) // 2]
     for number in half:
-        assert body.add(number, content[number * size : (number + 1) * size])
+        assert add(number, content[number * size : (number + 1) * size])
     missing = {number for first, last in body.missing_ranges() for number in range(first, last + 1)}
     assert missing == set(order) - set(half)
     body.resize(other_size)
-    for number in range(len(body.parts)):
-        body.add(number, content[number * other_size : (number + 1) * other_size])
+    for number in range(body.segments):
+        add(number, content[number * other_size : (number + 1) * other_size])
     assert not body.missing
     assert body.join() == content
-    assert body.held == len(content)
-    assert not body.add(0, content[:other_size])
+    assert body.held == accounts.used == len(content) + body.segments * SEGMENT_COST
+    assert not add(0, content[:other_size])
+    body.clear()
+    assert accounts.used == 0
 
 
 @given(st.sets(st.integers(0, 60)))
