@@ -193,6 +193,11 @@ class Control:
         self._exported.discard(item)
         await self._network.withdraw(item)
 
+    async def withdraw_from(self, adapter: str, item: ItemId) -> None:
+        """As `withdraw`, unless another adapter publishes the item."""
+        if self._store.exporter(item) in (None, adapter):
+            await self.withdraw(item)
+
     def check(self, act: Act, name: str, asker: Asker = NOBODY_KNOWN) -> None:
         """Raises `NotAllowedError` when the operator's rules forbid it."""
         reason = None if self._refusal is None else self._refusal(act, name, asker)

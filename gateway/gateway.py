@@ -9,6 +9,7 @@ await gateway.stop()
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,6 +17,8 @@ from gateway.access import Access, AccessGuard
 from gateway.adapters.chat import ChatAdapter
 from gateway.adapters.chat_store import MIGRATIONS as CHAT_TABLES
 from gateway.adapters.chat_store import ChatStore
+from gateway.adapters.demand import MIGRATIONS as DEMAND_TABLES
+from gateway.adapters.demand import NetworkDemand
 from gateway.adapters.push import PushAdapter
 from gateway.adapters.stream import StreamAdapter
 from gateway.admin.config import AdminConfig
@@ -133,17 +136,29 @@ class Gateway:
             self.node = await RunningNode.start(config.node, config.data, self._observer)
             await self.node.listen(self.socket)
         client = await Client.attach(self.socket, application=config.name)
-        database = Database.open(config.data / DATABASE_NAME, [*MIGRATIONS, *BOOTSTRAPPING_TABLES, *CHAT_TABLES])
+        database = Database.open(
+            config.data / DATABASE_NAME, [*MIGRATIONS, *BOOTSTRAPPING_TABLES, *CHAT_TABLES, *DEMAND_TABLES]
+        )
         store = ControlStore(database)
         network = PsirpNetwork(client, self.socket, self.access.admits)
         control = Control(store, network, self._clock, config.control, self._observer, self.access.other_refusal)
         push = PushAdapter(self.hub, config.naming, control, store, self._observer)
         control.add(push)
+        demand = NetworkDemand(
+            self.hub,
+            config.naming,
+            network,
+            partial(control.withdraw_from, push.name),
+            database,
+            self._clock,
+            self._observer,
+        )
         web = None if config.web is None else self._web_server(config.web, control, store)
-        self._parts = _Parts(client, database, store, network, control, push, web)
+        self._parts = _Parts(client, database, store, network, control, push, demand, web)
         self.bootstrapping.prepare(self.hub, client, store, control)
         await self.hub.start()
         await push.start()
+        demand.start()
         if web is not None:
             await web.start()
         await control.start()
@@ -175,6 +190,7 @@ class Gateway:
             if parts.web is not None:
                 await parts.web.stop()
             await self.bootstrapping.stop()
+            await parts.demand.stop()
             await parts.push.stop()
             await parts.control.stop()
             await self.hub.stop()
@@ -199,4 +215,5 @@ class _Parts:
     network: PsirpNetwork
     control: Control
     push: PushAdapter
+    demand: NetworkDemand
     web: WebServer | None

@@ -102,6 +102,19 @@ class Network(Protocol):
         """What is at hand of an item that is subscribed to: the versions after `since`, or else the current one."""
 
 
+class Advertising(Protocol):
+    """What the network says of who wants an item, before there is anything of it."""
+
+    async def advertise(self, item: ItemId) -> None:
+        """Be known as a publisher. Raises `NetworkError`."""
+
+    def is_wanted(self, item: ItemId) -> bool:
+        """Whether somebody is subscribed to an item that is advertised or published here. From any thread."""
+
+    def watch_demand(self, listener: Callable[[ItemId, bool], None]) -> None:
+        """`listener` is told when the first subscriber of such an item came, or the last went."""
+
+
 class NetworkError(Exception):
     """The network did not do it. `lasting`: it will not do it later either."""
 

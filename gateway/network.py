@@ -52,6 +52,12 @@ class PsirpNetwork:
         except (PsirpError, NotAttachedError) as error:
             raise _network_error(error) from error
 
+    def is_wanted(self, item: ItemId) -> bool:
+        return self.client.is_wanted(item.sid, item.rid)
+
+    def watch_demand(self, listener: Callable[[ItemId, bool], None]) -> None:
+        self.client.on_demand = listener
+
     async def withdraw(self, item: ItemId) -> None:
         try:
             await self.client.unpublish(item.sid, item.rid)

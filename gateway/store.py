@@ -129,7 +129,12 @@ class ControlStore:
         )
 
     def is_export(self, item: ItemId) -> bool:
-        return bool(self.database.read("SELECT 1 FROM exports WHERE item = ?", (bytes(item),)))
+        return self.exporter(item) is not None
+
+    def exporter(self, item: ItemId) -> str | None:
+        """The adapter that publishes an item."""
+        rows = self.database.read("SELECT adapter FROM exports WHERE item = ?", (bytes(item),))
+        return str(rows[0][0]) if rows else None
 
     # Pieces of work for `Database.write`.
 

@@ -50,7 +50,6 @@ _TRACES = (
     "DELETE FROM publications WHERE topic = ?",
     "DELETE FROM dead_letters WHERE topic = ?",
     "DELETE FROM subscription_history WHERE topic = ?",
-    "DELETE FROM entries WHERE topic = ?",
     "DELETE FROM sources WHERE topic = ?",
     "DELETE FROM topics WHERE url = ?",
     "DELETE FROM canaries WHERE topic = ?",

@@ -10,7 +10,7 @@ It runs alone. Somebody who wants more (a gateway) adds a listener, and hands pu
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,8 +29,8 @@ from push_hub.intake import MIGRATIONS as INTAKE_TABLES
 from push_hub.intake import Intake, IntakeConfig
 from push_hub.listeners import GuardedListener
 from push_hub.model import Content, Dialect, HubListener, Publication, Subscription
-from push_hub.policy import AllOf, OnlyOwnSelf, OnlyTopics
-from push_hub.ports import GetFailedError, OverloadedError, PublisherPolicy, Response, Validator
+from push_hub.policy import AllOf, AllPublisherPolicies, OnlyOwnSelf, OnlyTopics
+from push_hub.ports import Elsewhere, GetFailedError, Nowhere, OverloadedError, PublisherPolicy, Response, Validator
 from push_hub.protocol.numbers import Mode
 from push_hub.protocol.requests import RequestError
 from push_hub.protocol.verification import Intent
@@ -129,9 +129,11 @@ class Hub:
         self._observer = observer
         self._clock = clock
         self._monotonic = monotonic
+        self.elsewhere: Elsewhere = Nowhere()
+        """Who may want topics beyond this hub; set before the start."""
         self._listeners: list[HubListener] = []
         self._mounts: list[tuple[str, web.Application]] = []
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
         self._parts: _Parts | None = None
 
     # -- for users of the hub
@@ -182,6 +184,14 @@ class Hub:
     async def ping(self, topics: Sequence[str]) -> None:
         """As if a publisher had said that these changed. On disk when this returns. Raises `OverloadedError`."""
         await self._running.intake.ping(topics)
+
+    async def wanted(self, topic: str) -> None:
+        """Somebody elsewhere wants the topic now. If it was pinged when nobody did, it is fetched."""
+        await self._running.intake.wanted(topic)
+
+    def pinged_unwanted(self, after: str, limit: int) -> Sequence[str]:
+        """Topics that were pinged and that nobody wanted, in the order of their names, after one that is known."""
+        return self._running.intake.unwanted_after(after, limit)
 
     async def offer(self, topic: str, self_url: str, content: Content) -> None:
         """Take a state of a topic as if its publisher had brought it; what is new is published, also beyond this hub.
@@ -351,6 +361,7 @@ class Hub:
             self._clock,
             self._observer,
             prefixes=client.prefixes,
+            elsewhere=self.elsewhere,
         )
         health = Health(
             config.health,
@@ -369,10 +380,11 @@ class Hub:
             verifier,
             intake,
             health=health.report,
-            publishers=self._publishers,
+            publishers=self._publisher_policy(),
             observer=self._observer,
             clock=self._clock,
             monotonic=self._monotonic,
+            prefixes=client.prefixes,
         )
         streams = Streams(config.streams, delivery, server.gate)
         app = server.application()
@@ -395,6 +407,12 @@ class Hub:
             server,
             port,
         )
+
+    def _publisher_policy(self) -> PublisherPolicy:
+        policies: list[PublisherPolicy] = [] if self._publishers is None else [self._publishers]
+        if self._config.topics:
+            policies.append(OnlyTopics(self._config.topics))
+        return AllPublisherPolicies(policies)
 
     def _policy(self, client: OutboundClient, canary: Canary | None) -> Validator | None:
         config = self._config
@@ -421,7 +439,7 @@ class Hub:
         await parts.health.stop()
         await parts.intake.stop()
         await parts.delivery.stop()
-        await asyncio.gather(*self._leaving, return_exceptions=True)
+        await asyncio.gather(*self._background, return_exceptions=True)
         await parts.client.close()
         self._parts = None
         parts.database.close()
@@ -459,13 +477,22 @@ class Hub:
         if canary is not None and change.topic == canary.topic:
             canary.subscribers_changed(change.live)
             return
+        if change.live:
+            self._in_background(self._wanted_here(change.topic))
         for listener in self._listeners:
             listener.subscription_changed(change.topic, change.live)
 
     def _gone(self, subscription: Subscription) -> None:
-        task = asyncio.get_running_loop().create_task(self._remove(subscription))
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
+        self._in_background(self._remove(subscription))
+
+    def _in_background(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _wanted_here(self, topic: str) -> None:
+        with suppress(StorageError):  # the intake's next round sees that somebody is subscribed
+            await self._running.intake.wanted(topic)
 
     async def _remove(self, subscription: Subscription) -> None:
         with suppress(StorageError):  # the next delivery gets a 410 again

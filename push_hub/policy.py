@@ -1,4 +1,4 @@
-"""Ready-made answers to «who may subscribe to what»: an operator may join them, or bring another `Validator`.
+"""Ready-made answers to «who may subscribe to what, or ping it»: an operator may join them, or bring other ones.
 
 Whoever is refused is told with `hub.mode=denied` and the reason.
 """
@@ -9,21 +9,25 @@ from push_hub.discovery import discover
 from push_hub.intake.config import IntakeConfig
 from push_hub.intake.ports import Fetch
 from push_hub.intake.source import FetchFailedError, Validators, fetch_document
-from push_hub.ports import Validator
+from push_hub.ports import PublisherPolicy, Validator
 from push_hub.protocol.urls import UrlError, normalised
 
 
 class OnlyTopics:
-    """H15: topics below the given addresses and no others."""
+    """H15: topics below the given addresses and no others, to be subscribed to or pinged."""
 
     def __init__(self, prefixes: Sequence[str]) -> None:
         """Raises `UrlError`. A bare host is taken with its slash, so that it does not match a longer host name."""
         self._prefixes = tuple(_with_path(normalised(prefix)) for prefix in prefixes)
 
     async def refusal(self, topic: str, callback: str) -> str | None:
-        if topic.startswith(self._prefixes):
-            return None
-        return "this hub does not serve this topic"
+        return self._refusal(topic)
+
+    def publisher_refusal(self, topic: str, client: str, *, token: bool) -> str | None:
+        return self._refusal(topic)
+
+    def _refusal(self, topic: str) -> str | None:
+        return None if topic.startswith(self._prefixes) else "this hub does not serve this topic"
 
 
 class OnlyOwnSelf:
@@ -47,6 +51,17 @@ class OnlyOwnSelf:
         except UrlError:
             return "the topic says something about its own address that is no URL"
         return None if own == topic else f"the topic's own address is {own}: subscribe to that"
+
+
+class AllPublisherPolicies:
+    """The first refusal counts."""
+
+    def __init__(self, policies: Sequence[PublisherPolicy]) -> None:
+        self._policies = tuple(policies)
+
+    def publisher_refusal(self, topic: str, client: str, *, token: bool) -> str | None:
+        reasons = (policy.publisher_refusal(topic, client, token=token) for policy in self._policies)
+        return next((reason for reason in reasons if reason is not None), None)
 
 
 class AllOf:

@@ -51,11 +51,37 @@ class Getter(Protocol):
 class PingTaker(Protocol):
     """Where pings go. A call returns once what it was given is on disk."""
 
-    async def ping(self, topics: Sequence[str]) -> None:
-        """Raises `OverloadedError`."""
+    async def ping(self, topics: Sequence[str], client: str = "") -> None:
+        """`client`: whom it is charged to. Raises `OverloadedError`."""
 
     async def offer(self, topic: str, content: Content, self_url: str) -> None:
         """Content an allowed publisher brought along. Raises `OverloadedError`, or `RequestError` with the reason."""
+
+
+class Elsewhere(Protocol):
+    """What a hub that is joined to something bigger asks of it. Nothing here may block or raise."""
+
+    def wants(self, topic: str) -> bool:
+        """Whether somebody beyond this hub is subscribed, as far as is known. Called in the store's thread as well."""
+
+    def pinged(self, topic: str) -> None:
+        """A topic was pinged that nobody is known to want: the hub hears with `Hub.wanted` when somebody does."""
+
+    def forgotten(self, topics: Sequence[str]) -> None:
+        """Nothing is kept of these any more."""
+
+
+class Nowhere:
+    """`Elsewhere` of a hub that runs alone."""
+
+    def wants(self, topic: str) -> bool:
+        return False
+
+    def pinged(self, topic: str) -> None:
+        pass
+
+    def forgotten(self, topics: Sequence[str]) -> None:
+        pass
 
 
 class Validator(Protocol):

@@ -27,11 +27,12 @@ from push_hub.protocol.requests import (
     UnsubscribeRequest,
     parse_request,
 )
-from push_hub.protocol.urls import UrlError, host_of, normalised
+from push_hub.protocol.urls import UrlError, normalised
 from push_hub.protocol.verification import intent_of
 from push_hub.verifier import Verifier
 from serving.answers import ALLOWED_HEADERS, PREFLIGHT_SECONDS, HttpError, bearer, body_of, is_one_of, refusal
 from serving.events import LimitReached, RequestBroke, RequestRefused
+from serving.fairness import KnownPrefixes
 from serving.gate import Gate, GateConfig, Share, TooManyError
 from serving.limits import Rate
 from storage import StorageError
@@ -91,7 +92,10 @@ class HubServer:
         observer: Observer | None = None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
+        prefixes: KnownPrefixes | None = None,
     ) -> None:
+        """`prefixes`: where the names of callbacks are."""
+        self._prefixes = KnownPrefixes() if prefixes is None else prefixes
         self._config = config
         self._verifier = verifier
         self._pings = pings
@@ -180,19 +184,21 @@ class HubServer:
         if isinstance(asked, PublishRequest):
             for topic in asked.topics:
                 self._check_publisher(request, topic, token=False)
-            return await self._take_ping(asked)
+            # A hundred names cost what a hundred requests cost.
+            self.gate.client(request, len(asked.topics) - 1)
+            return await self._take_ping(asked, self.gate.client_key(request))
         return await self._take_subscription(asked)
 
-    async def _take_ping(self, asked: PublishRequest) -> web.StreamResponse:
+    async def _take_ping(self, asked: PublishRequest, client: str) -> web.StreamResponse:
         for topic in asked.topics:
             self.gate.share(PER_TOPIC, topic)
-        await self._pings.ping(asked.topics)
+        await self._pings.ping(asked.topics, client)
         for topic in asked.topics:
             self._tell(PingAccepted(topic))
         return web.Response(status=204)
 
     async def _take_subscription(self, asked: SubscribeRequest | UnsubscribeRequest) -> web.StreamResponse:
-        self.gate.share(PER_CALLBACK_HOST, host_of(asked.callback))
+        self.gate.share(PER_CALLBACK_HOST, self._prefixes.of_url(asked.callback))
         intent = intent_of(asked, self._clock(), self._verifier.new_nonce())
         self._tell(IntentAsked(intent.mode, intent.topic, intent.callback))
         if not asked.synchronous:

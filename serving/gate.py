@@ -2,15 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from ipaddress import IPv6Address, ip_address
 
 from aiohttp import web
 
 from serving.events import LimitReached, Observer
+from serving.fairness import prefix_of
 from serving.limits import Limiter, Rate
-
-IPV6_CLIENT_BITS = 64
-MAX_CLIENT_KEY = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +56,9 @@ class Gate:
             if share.rate != before.shares[name].rate:
                 self._shares[name] = Limiter(share.rate, config.max_keys)
 
-    def client(self, request: web.Request) -> None:
-        self._take(self._clients, self.client_key(request), "per_client", "you send too many requests")
+    def client(self, request: web.Request, requests: int = 1) -> None:
+        """With how many requests it counts."""
+        self._take(self._clients, self.client_key(request), "per_client", "you send too many requests", requests)
 
     def share(self, name: str, key: str) -> None:
         self._take(self._shares[name], key, name, self._config.shares[name].text)
@@ -72,18 +70,11 @@ class Gate:
         return address
 
     def client_key(self, request: web.Request) -> str:
-        """Whom a request counts against: the address, or for IPv6 the network somebody has to themselves."""
-        address = self.client_address(request)
-        try:
-            parsed = ip_address(address)
-        except ValueError:
-            return address[:MAX_CLIENT_KEY]
-        if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is None:
-            return f"{int(parsed) >> (128 - IPV6_CLIENT_BITS):x}/64"
-        return address
+        """Whom a request counts against: the network around its address."""
+        return prefix_of(self.client_address(request))
 
-    def _take(self, limiter: Limiter, key: str, name: str, text: str) -> None:
-        wait = limiter.take(key, self._clock())
+    def _take(self, limiter: Limiter, key: str, name: str, text: str, tokens: int = 1) -> None:
+        wait = limiter.take(key, self._clock(), tokens)
         if wait > 0:
             if self._observer is not None:
                 self._observer(LimitReached(name))

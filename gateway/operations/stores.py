@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.adapters.chat_store import MIGRATIONS as CHAT_TABLES
+from gateway.adapters.demand import MIGRATIONS as DEMAND_TABLES
 from gateway.bootstrapping import MIGRATIONS as BOOTSTRAPPING_TABLES
 from gateway.store import MIGRATIONS as CONTROL_TABLES
 from identifiers.registry import MIGRATIONS as REGISTRY_TABLES
@@ -29,6 +30,7 @@ KNOWN_TABLES = [
     *CONTROL_TABLES,
     *BOOTSTRAPPING_TABLES,
     *CHAT_TABLES,
+    *DEMAND_TABLES,
     *HUB_TABLES,
     *CLIENT_TABLES,
     *REGISTRY_TABLES,

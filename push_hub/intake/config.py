@@ -27,6 +27,14 @@ class IntakeConfig:
     retry_cap: float = 600.0
     max_entries_kept: int = 5_000
     """Entries remembered for one topic, beyond those its document holds now."""
+    max_unwanted_pings: int = 10_000
+    """Pings of topics that nobody wants: a row each, so that whoever comes gets the current state. The oldest go."""
+    max_unwanted_bytes: int = 4 * 1024 * 1024
+    max_unwanted_pings_per_client: int = 1_000
+    """The same of the clients of one network."""
+    unwanted_ping_age: float = 86_400.0
+    forget_after: float = 3_600.0
+    """Seconds after its last fetch until what is kept of a topic may go, when nobody wants it and its log has gone."""
     max_offers: int = 64
     """Fat pings looked at or waiting for it; above it they are refused with a time to come back."""
     max_threads: int = 2

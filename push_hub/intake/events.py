@@ -10,6 +10,13 @@ class PingsStored:
 
 
 @dataclass(frozen=True, slots=True)
+class PingsUnwanted:
+    """Nobody wants these topics: remembered for a while, and not fetched."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class PingsRefused:
     """The bound on waiting topics (or on waiting writes) bit."""
 
@@ -91,6 +98,7 @@ class ParsersDisagreed:
 
 IntakeEvent = (
     PingsStored
+    | PingsUnwanted
     | PingsRefused
     | DocumentArrived
     | TopicFetched

@@ -15,15 +15,15 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from push_hub.intake.config import IntakeConfig
-from push_hub.intake.events import IntakeEvent, Observer, PingsRefused, PingsStored, SweepFailed
+from push_hub.intake.events import IntakeEvent, Observer, PingsRefused, PingsStored, PingsUnwanted, SweepFailed
 from push_hub.intake.parsers import ParserPool
 from push_hub.intake.ports import FeedReader, Fetch, Sink, reason_of
 from push_hub.intake.queue import FetchQueue
-from push_hub.intake.store import IntakeStore
+from push_hub.intake.store import Added, IntakeStore
 from push_hub.intake.threads import Threads
 from push_hub.intake.visit import Visits
 from push_hub.model import Content
-from push_hub.ports import OverloadedError
+from push_hub.ports import Elsewhere, Nowhere, OverloadedError
 from serving.fairness import KnownPrefixes
 from storage import Database, DatabaseBusyError
 
@@ -41,13 +41,15 @@ class Intake:
         observer: Observer | None = None,
         reader: FeedReader | None = None,
         prefixes: KnownPrefixes | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         """`prefixes`: where the names of origins are, as `fetch` learns it."""
+        self._elsewhere = Nowhere() if elsewhere is None else elsewhere
         prefixes = KnownPrefixes() if prefixes is None else prefixes
         self._config = config
         self._clock = clock
         self._observer = observer
-        self._store = IntakeStore(database, config.max_entries_kept)
+        self._store = IntakeStore(database, config)
         self._queue = FetchQueue(config.max_fetches, config.max_fetches_per_prefix, prefixes)
         self._threads = Threads(config.max_threads)
         self._reader = reader or ParserPool(config, self._threads, observer, prefixes)
@@ -64,6 +66,8 @@ class Intake:
         """How far the sweep came on its round; None when a round is finished."""
         self._looked_to = ""
         """How far the search for subscribed topics that polling does not know yet came on its round."""
+        self._forgot_to = ""
+        """How far the round over what is kept of topics came."""
         self._room = asyncio.Event()
         self._running = False
 
@@ -102,22 +106,25 @@ class Intake:
         """Wait until no visit runs or can run now (retries that come later do not count)."""
         await self._idle.wait()
 
-    async def ping(self, topics: Sequence[str]) -> None:
-        """Returns once the pings are on disk. Raises `OverloadedError`."""
+    async def ping(self, topics: Sequence[str], client: str = "") -> None:
+        """Returns once the pings are on disk. Raises `OverloadedError`.
+
+        What nobody wants is not fetched: that it was pinged is remembered for a while, charged to `client`.
+        """
         topics = list(dict.fromkeys(topics))
         new = sum(topic not in self._queue for topic in topics)
         if len(self._queue) + self._reserved + new > self._config.max_waiting_topics:
             self._observe(PingsRefused(len(topics)))
             raise OverloadedError(self._config.busy_retry_after, "too many topics are waiting to be fetched")
         try:
-            stored = self._store.add_pings(topics, self._clock())
+            stored = self._store.add_pings(topics, client, self._clock(), self._elsewhere.wants)
         except DatabaseBusyError:
             self._observe(PingsRefused(len(topics)))
             raise OverloadedError(self._config.busy_retry_after, "too many writes are waiting") from None
         self._reserved += new
         loop = asyncio.get_running_loop()
 
-        def committed(done: Future[int]) -> None:
+        def committed(done: Future[Added]) -> None:
             with contextlib.suppress(RuntimeError):  # the loop is gone: the rows are for the next start
                 loop.call_soon_threadsafe(self._stored, topics, new, done)
 
@@ -159,13 +166,36 @@ class Intake:
                 self._queue.ask(topic)
         self._pump()
 
-    def _stored(self, topics: Sequence[str], reserved: int, done: Future[int]) -> None:
+    async def wanted(self, topic: str) -> None:
+        """Somebody wants the topic now, here or elsewhere: if it was pinged meanwhile, it is fetched."""
+        if self._store.unwanted.has(topic) and await asyncio.wrap_future(
+            self._store.unwanted.want(topic, self._clock())
+        ):
+            self._ask([topic])
+
+    def unwanted_after(self, topic: str, limit: int) -> Sequence[str]:
+        """Topics that were pinged and that nobody wanted, in the order of their names, after this one."""
+        return self._store.unwanted.after(topic, limit)
+
+    def _stored(self, topics: Sequence[str], reserved: int, done: Future[Added]) -> None:
         self._reserved -= reserved
         if not done.cancelled() and done.exception() is None:
             self._observe(PingsStored(len(topics)))
-            for topic in topics:
-                self._visits.fresh_start(topic)
-                self._queue.ask(topic)
+            added = done.result()
+            if added.unwanted:
+                self._observe(PingsUnwanted(len(added.unwanted)))
+            for topic in added.unwanted:
+                self._elsewhere.pinged(topic)
+            if added.gone:
+                self._elsewhere.forgotten(added.gone)
+            self._ask(added.wanted)
+        else:
+            self._pump()
+
+    def _ask(self, topics: Sequence[str]) -> None:
+        for topic in topics:
+            self._visits.fresh_start(topic)
+            self._queue.ask(topic)
         self._pump()
 
     def _free(self) -> int:
@@ -224,6 +254,7 @@ class Intake:
                 if not self._roomy():
                     await self._room.wait()
                 await self._sweep_or_say_why()
+            await self._forget_or_say_why()
             await asyncio.sleep(self._config.sweep_every)
             self._swept_to = ""
 
@@ -234,6 +265,23 @@ class Intake:
             self._swept_to = None
             self._observe(SweepFailed(reason_of(error)))
             self._pump()
+
+    async def forget(self) -> None:
+        """Let go of what nobody wants any more: old pings, and one part of the round over what is known of topics."""
+        now, page = self._clock(), self._config.sweep_page
+        for topic in self._store.unwanted.overlooked(page):
+            await self.wanted(topic)
+        gone = await asyncio.wrap_future(self._store.unwanted.expire(now, page))
+        let = await asyncio.wrap_future(self._store.unwanted.forget(self._forgot_to, page, now, self._elsewhere.wants))
+        self._forgot_to = let.until
+        if gone or let.topics:
+            self._elsewhere.forgotten([*gone, *let.topics])
+
+    async def _forget_or_say_why(self) -> None:
+        try:
+            await self.forget()
+        except Exception as error:
+            self._observe(SweepFailed(reason_of(error)))
 
     async def _keep_polling(self) -> None:
         while True:

@@ -1,11 +1,14 @@
 """The intake's rows: pings that wait, what is known of a topic's source, which entries were seen."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from push_hub.intake.config import IntakeConfig
 from push_hub.intake.feeds import Entry, PollHints
 from push_hub.intake.source import Validators
+from push_hub.intake.unwanted import MIGRATION as UNWANTED_PINGS
+from push_hub.intake.unwanted import UnwantedPings
 from push_hub.model import Content
 from storage import Database, Migration, Transaction
 
@@ -33,6 +36,7 @@ MIGRATIONS = [
             "ALTER TABLE sources ADD COLUMN skip_days INTEGER NOT NULL DEFAULT 0",
         ],
     ),
+    UNWANTED_PINGS,
 ]
 
 PING_STEP = 1e-6
@@ -82,20 +86,41 @@ class Update:
     hints: PollHints | None = None
 
 
-class IntakeStore:
-    def __init__(self, database: Database, max_entries: int) -> None:
-        self._database = database
-        self._max_entries = max_entries
+@dataclass(frozen=True, slots=True)
+class Added:
+    """What became of pings: topics to be fetched, those that nobody wants, and others that were let go of for them."""
 
-    def add_pings(self, topics: Sequence[str], now: float) -> Future[int]:
-        rows = [(topic, now, PING_STEP) for topic in topics]
-        return self._database.write(
-            lambda tx: tx.execute_many(
+    wanted: Sequence[str]
+    unwanted: Sequence[str]
+    gone: Sequence[str]
+
+
+class IntakeStore:
+    def __init__(self, database: Database, config: IntakeConfig) -> None:
+        self._database = database
+        self._max_entries = config.max_entries_kept
+        self.unwanted = UnwantedPings(database, config)
+
+    def add_pings(self, topics: Sequence[str], client: str, now: float, wants: Callable[[str], bool]) -> Future[Added]:
+        """`wants` is about subscribers elsewhere."""
+
+        def work(tx: Transaction) -> Added:
+            # Here, because who subscribes at this moment is in a transaction before or after this one.
+            wanted = [
+                topic
+                for topic in topics
+                if tx.execute("SELECT 1 FROM subscriber_counts WHERE topic = ?", (topic,)) or wants(topic)
+            ]
+            unwanted = [topic for topic in topics if topic not in wanted]
+            gone = [old for topic in unwanted for old in self.unwanted.keep(tx, topic, client, now)]
+            tx.execute_many(
                 "INSERT INTO pings VALUES (?, ?) ON CONFLICT (topic) DO UPDATE SET "
                 "received_at = max(excluded.received_at, received_at + ?)",
-                rows,
+                [(topic, now, PING_STEP) for topic in wanted],
             )
-        )
+            return Added(wanted, unwanted, gone)
+
+        return self._database.write(work)
 
     def pings_after(self, topic: str, limit: int) -> list[str]:
         """Pinged topics in the order of their names, after this one."""
@@ -121,7 +146,13 @@ class IntakeStore:
         return Source(self_url, validators, digest, frame, moved_to, moved_at or 0.0, every, hints)
 
     def seen(self, topic: str) -> dict[bytes, bytes]:
-        return dict(self._database.read("SELECT entry, digest FROM entries WHERE topic = ?", (topic,)))
+        return dict(
+            self._database.read(
+                "SELECT entry, digest FROM seen_entries WHERE topic = "
+                "(SELECT number FROM topic_numbers WHERE topic_numbers.topic = ?)",
+                (topic,),
+            )
+        )
 
     def was_published(self, topic: str, content: Content) -> bool:
         """Is this what the newest publication of the topic says already?"""
@@ -239,16 +270,18 @@ class IntakeStore:
         )
 
     def _remember(self, tx: Transaction, topic: str, entries: Sequence[Entry], now: float) -> None:
+        tx.execute("INSERT OR IGNORE INTO topic_numbers (topic) VALUES (?)", (topic,))
+        ((number,),) = tx.execute("SELECT number FROM topic_numbers WHERE topic = ?", (topic,))
         tx.execute_many(
-            "INSERT INTO entries VALUES (?, ?, ?, ?) ON CONFLICT (topic, entry) DO UPDATE SET "
+            "INSERT INTO seen_entries VALUES (?, ?, ?, ?) ON CONFLICT (topic, entry) DO UPDATE SET "
             "digest = excluded.digest, seen_at = excluded.seen_at",
-            [(topic, entry.key, entry.digest, now) for entry in entries],
+            [(number, entry.key, entry.digest, now) for entry in entries],
         )
         # What stands in the document now has the newest time, so it is never what is forgotten.
         tx.execute(
-            "DELETE FROM entries WHERE topic = ?1 AND seen_at < ?2 AND entry NOT IN "
-            "(SELECT entry FROM entries WHERE topic = ?1 ORDER BY seen_at DESC LIMIT ?3)",
-            (topic, now, self._max_entries + len(entries)),
+            "DELETE FROM seen_entries WHERE topic = ?1 AND seen_at < ?2 AND entry NOT IN "
+            "(SELECT entry FROM seen_entries WHERE topic = ?1 ORDER BY seen_at DESC LIMIT ?3)",
+            (number, now, self._max_entries + len(entries)),
         )
 
 

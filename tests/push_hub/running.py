@@ -55,7 +55,7 @@ class PingRecorder:
     offers: list[tuple[str, Content]] = field(default_factory=list)
     busy: bool = False
 
-    async def ping(self, topics: Sequence[str]) -> None:
+    async def ping(self, topics: Sequence[str], client: str = "") -> None:
         if self.busy:
             raise OverloadedError(7.2, "too many topics are waiting")
         self.pings.extend(topics)

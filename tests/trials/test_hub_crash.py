@@ -41,6 +41,7 @@ from tests.push_hub.delivery.delivery_support import (
     status,
     subscribe,
 )
+from tests.push_hub.intake.fetcher import WantedElsewhere
 from tests.waiting import until
 from trials.crash.driver import CrashTest, choose, look
 from trials.crash.ledger import SUBSCRIBE, UNSUBSCRIBE, Ledger
@@ -339,7 +340,7 @@ async def test_a_ping_is_not_given_up_because_the_store_is_full(tmp_path: Path) 
         with Database.open(tmp_path / "hub.db", TABLES) as database:
             client = loopback_client()
             config = IntakeConfig(max_attempts=3, retry_base=0.001, retry_cap=0.002)
-            intake = Intake(database, client, sink, config, time.time)
+            intake = Intake(database, client, sink, config, time.time, elsewhere=WantedElsewhere())
             await intake.start()
             await intake.ping([publisher.url("/")])
             await until(lambda: database.read("SELECT count(*) FROM pings") == [(0,)])

@@ -30,11 +30,13 @@ class Publisher:
 
     def __init__(self) -> None:
         self.body = feed("first")
+        self.fetches = 0
         app = web.Application()
         app.router.add_get("/feed", self._feed)
         self._server = TestServer(app)
 
     async def _feed(self, request: web.Request) -> web.Response:
+        self.fetches += 1
         return web.Response(body=self.body, content_type=ATOM)
 
     async def __aenter__(self) -> "Publisher":
@@ -147,7 +149,9 @@ async def test_publish_first_then_subscribe_gets_the_current_version_and_later_o
         world.gateway("n0", "b") as b,
     ):
         await world.ping(b, publisher.topic)
-        await until(lambda: b.hub.delivery.latest(publisher.topic))
+        # Nobody wants it yet: it is fetched when the first does, who gets the state of then.
+        assert list(b.hub.pinged_unwanted("", 10)) == [publisher.topic]
+        assert publisher.fetches == 0
         await world.subscribe(a, publisher.topic, subscriber.callback)
         await until(lambda: subscriber.received)
         publisher.body = feed("second", "first")
@@ -185,6 +189,22 @@ async def test_nothing_is_sent_into_the_network_that_nobody_beyond_it_wants(worl
         await until(lambda: world.network.nodes["n0"].node.desk.published_items == 1)
         assert world.network.nodes["n0"].node.sender.counters.fresh_frames == 0
         assert world.network.nodes["n1"].node.desk.subscribed_items == 0
+
+
+async def test_what_nobody_wants_is_advertised_and_withdrawn_and_never_fetched(world: World) -> None:
+    async with Publisher() as publisher, world.gateway("n0", "b") as b:
+        node = world.network.nodes["n0"].node
+        await world.ping(b, publisher.topic)
+        await until(lambda: node.desk.published_items == 1)
+        async with world.gateway("n0", "other") as other:  # whoever is started again advertises again
+            await world.ping(other, publisher.topic)
+        async with world.gateway("n0", "other") as other:
+            await until(lambda: len(node.desk.applications) == 2)
+            assert list(other.hub.pinged_unwanted("", 10)) == [publisher.topic]
+        assert b.hub.elsewhere.wants(publisher.topic) is False
+        b.hub.elsewhere.forgotten([publisher.topic])
+        await until(lambda: node.desk.published_items == 0)
+        assert publisher.fetches == 0
 
 
 async def test_the_last_unsubscription_lets_the_network_go(world: World) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from gateway import __version__
 from gateway.adapters.chat_store import MIGRATIONS as CHAT_TABLES
+from gateway.adapters.demand import MIGRATIONS as DEMAND_TABLES
 from gateway.bootstrapping import MIGRATIONS as BOOTSTRAPPING_TABLES
 from gateway.store import MIGRATIONS as CONTROL_TABLES
 from psirp_stack.rendezvous.schema import MIGRATIONS as RENDEZVOUS_TABLES
@@ -22,7 +23,7 @@ from storage import Database, Migration
 
 FOLDER = Path(__file__).parent / "schemas"
 STORES: dict[str, Sequence[Migration]] = {
-    "gateway": [*CONTROL_TABLES, *BOOTSTRAPPING_TABLES, *CHAT_TABLES],
+    "gateway": [*CONTROL_TABLES, *BOOTSTRAPPING_TABLES, *CHAT_TABLES, *DEMAND_TABLES],
     "hub": HUB_TABLES,
     "rendezvous": RENDEZVOUS_TABLES,
     "versions": TRANSPORT_TABLES,

@@ -11,6 +11,8 @@ from gateway.operations.stores import known_versions, problems, versions
 from storage import Database, MigrationError
 from tests.gateway.operations.schema_dumps import FOLDER, STORES
 
+MOVED = {"entries": "seen_entries"}
+"""Tables whose rows are in another one since."""
 DUMPS = sorted(FOLDER.glob("*/*.sql"))
 
 
@@ -47,7 +49,7 @@ def test_a_store_of_a_released_version_is_opened(dump: Path, tmp_path: Path) -> 
     Database.open(path, STORES[dump.stem]).close()
     after = tables(path)
     del before["schema_version"]
-    assert {name: after.get(name) for name in before} == before
+    assert {name: after.get(MOVED.get(name, name)) for name in before} == before
     fresh = tmp_path / "fresh.sqlite"
     Database.open(fresh, STORES[dump.stem]).close()
     assert schema(path) == schema(fresh), "an old store ends with the tables of a new one"

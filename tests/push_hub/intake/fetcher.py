@@ -12,6 +12,7 @@ import aiohttp
 
 from push_hub.intake.ports import FetchError
 from push_hub.model import Content, Publication
+from push_hub.ports import Nowhere
 from storage import Database
 
 
@@ -66,6 +67,13 @@ class AiohttpFetch:
                 return TestResponse(response.status, Headers(list(response.headers.items())), content)
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise FetchError(f"{type(error).__name__}: {error}") from error
+
+
+class WantedElsewhere(Nowhere):
+    """Somebody beyond the hub is subscribed to everything: what is pinged is fetched."""
+
+    def wants(self, topic: str) -> bool:
+        return True
 
 
 class HeldFetch:

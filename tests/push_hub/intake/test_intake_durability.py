@@ -18,7 +18,7 @@ from push_hub.protocol.requests import RequestError
 from push_hub.server import ServerConfig
 from storage import Database, StorageError, StorageFullError
 from tests.push_hub.harness import until
-from tests.push_hub.intake.fetcher import HeldFetch, LogSink
+from tests.push_hub.intake.fetcher import HeldFetch, LogSink, WantedElsewhere
 
 TOPIC = "http://a.example/feed"
 UNSAFE = b'<!DOCTYPE f [<!ENTITY a SYSTEM "file:///x">]><feed/>'
@@ -36,7 +36,15 @@ class Setup:
 
     def intake(self, **config: float) -> Intake:
         values = IntakeConfig(**{"retry_base": 60.0, **config})  # type: ignore[arg-type]
-        return Intake(self.database, self.fetch, self.sink, values, lambda: self.now, self.events.append)
+        return Intake(
+            self.database,
+            self.fetch,
+            self.sink,
+            values,
+            lambda: self.now,
+            self.events.append,
+            elsewhere=WantedElsewhere(),
+        )
 
     def topics(self, count: int) -> list[str]:
         names = [f"http://h{n % 7}.example/{n}" for n in range(count)]
@@ -137,7 +145,7 @@ async def test_a_row_that_nobody_is_busy_with_is_found_by_the_next_round(setup: 
     intake = setup.intake()
     await intake.start()
     await intake.idle()
-    await asyncio.wrap_future(intake._store.add_pings([TOPIC], setup.now))
+    await asyncio.wrap_future(intake._store.add_pings([TOPIC], "", setup.now, lambda _: True))
     await intake.sweep()
     await intake.idle()
     await intake.stop()
@@ -146,7 +154,7 @@ async def test_a_row_that_nobody_is_busy_with_is_found_by_the_next_round(setup: 
 
 async def test_a_store_that_cannot_be_read_at_the_start_is_read_on_the_next_round(setup: Setup) -> None:
     intake = setup.intake(sweep_every=0.0)
-    await asyncio.wrap_future(intake._store.add_pings([TOPIC], setup.now))
+    await asyncio.wrap_future(intake._store.add_pings([TOPIC], "", setup.now, lambda _: True))
     honest = intake._store.pings_after
     failures = 3
 

@@ -29,7 +29,7 @@ from push_hub.model import Content, Publication
 from storage import Database, StorageError
 from tests.push_hub.harness import until
 from tests.push_hub.intake.feeds import Item, atom
-from tests.push_hub.intake.fetcher import HeldFetch, LogSink
+from tests.push_hub.intake.fetcher import HeldFetch, LogSink, WantedElsewhere
 
 T = TypeVar("T")
 TOPICS = TEXT, FEED = ("http://a.example/text", "http://a.example/feed")
@@ -112,7 +112,15 @@ class IntakeMachine(RuleBasedStateMachine):
 
     def start(self) -> None:
         config = IntakeConfig(retry_base=60.0, max_attempts=1_000_000)
-        self.intake = Intake(self.database, self.fetch, self.sink, config, lambda: self.now, reader=self.reader)
+        self.intake = Intake(
+            self.database,
+            self.fetch,
+            self.sink,
+            config,
+            lambda: self.now,
+            reader=self.reader,
+            elsewhere=WantedElsewhere(),
+        )
         honest = self.intake._store.finish
 
         def finish(update: Update) -> Future[None]:
@@ -271,7 +279,7 @@ async def test_a_slow_answer_is_overtaken_by_content_that_was_brought_along(tmp_
         fetch = HeldFetch()
         topic = TOPICS[0]
         fetch.bodies[topic] = b"old"
-        intake = Intake(database, fetch, LogSink(database), IntakeConfig(), lambda: 1.0)
+        intake = Intake(database, fetch, LogSink(database), IntakeConfig(), lambda: 1.0, elsewhere=WantedElsewhere())
         await intake.start()
         await intake.ping([topic])
         await until(lambda: fetch.held)

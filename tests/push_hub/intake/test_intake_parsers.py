@@ -23,7 +23,7 @@ from push_hub.xmlguard import UnsafeXmlError
 from storage import Database
 from tests.push_hub.harness import until
 from tests.push_hub.intake.feeds import Item, Story, atom, wild_feed
-from tests.push_hub.intake.fetcher import HeldFetch, LogSink
+from tests.push_hub.intake.fetcher import HeldFetch, LogSink, WantedElsewhere
 
 ATOM = "application/atom+xml"
 A, B = "http://a.example/1", "http://b.example/1"
@@ -223,7 +223,15 @@ class Setup:
         self.fetch.content_type = ATOM
         self.events: list[IntakeEvent] = []
         values = IntakeConfig(**config)  # type: ignore[arg-type]
-        self.intake = Intake(database, self.fetch, LogSink(database), values, lambda: 1.0, self.events.append)
+        self.intake = Intake(
+            database,
+            self.fetch,
+            LogSink(database),
+            values,
+            lambda: 1.0,
+            self.events.append,
+            elsewhere=WantedElsewhere(),
+        )
 
     async def ping(self, body: bytes) -> None:
         self.fetch.bodies[A] = body

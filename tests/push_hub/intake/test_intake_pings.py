@@ -18,7 +18,7 @@ from push_hub.model import Content
 from push_hub.ports import OverloadedError
 from storage import Database
 from tests.push_hub.intake.feeds import Item, atom
-from tests.push_hub.intake.fetcher import AiohttpFetch, LogSink
+from tests.push_hub.intake.fetcher import AiohttpFetch, LogSink, WantedElsewhere
 
 ATOM = 'application/atom+xml; charset="UTF-8"'
 
@@ -60,7 +60,13 @@ class Setup:
     def another(self, **config: float) -> Intake:
         values = IntakeConfig(**{"retry_base": 60.0, **config})  # type: ignore[arg-type]
         return Intake(
-            self.database, AiohttpFetch(self.session), self.sink, values, lambda: self.now, self.events.append
+            self.database,
+            AiohttpFetch(self.session),
+            self.sink,
+            values,
+            lambda: self.now,
+            self.events.append,
+            elsewhere=WantedElsewhere(),
         )
 
     def url(self, path: str) -> str:

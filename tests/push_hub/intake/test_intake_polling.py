@@ -15,7 +15,7 @@ from push_hub.intake.store import IntakeStore
 from push_hub.model import Content
 from storage import Database, Transaction
 from tests.push_hub.intake.feeds import Item, rss
-from tests.push_hub.intake.fetcher import LogSink, ScriptedFetch
+from tests.push_hub.intake.fetcher import LogSink, ScriptedFetch, WantedElsewhere
 
 TOPIC = "http://a.example/feed"
 RSS = "application/rss+xml"
@@ -29,7 +29,9 @@ class Setup:
         self.fetch = ScriptedFetch()
         self.now = NOON
         values = IntakeConfig(**{"poll": True, "poll_min": MIN, "poll_max": MAX, "poll_tick": 1e9, **config})  # type: ignore[arg-type]
-        self.intake = Intake(database, self.fetch, LogSink(database), values, lambda: self.now)
+        self.intake = Intake(
+            database, self.fetch, LogSink(database), values, lambda: self.now, elsewhere=WantedElsewhere()
+        )
 
     def subscribe(self, *topics: str) -> None:
         def work(tx: Transaction) -> None:
@@ -106,7 +108,9 @@ async def test_without_subscribers_a_topic_is_no_longer_polled(setup: Setup) -> 
 
 async def test_polling_is_off_unless_asked_for(tmp_path: Path) -> None:
     with Database.open(tmp_path / "hub.db", TABLES) as database:
-        intake = Intake(database, ScriptedFetch(), LogSink(database), IntakeConfig(), lambda: NOON)
+        intake = Intake(
+            database, ScriptedFetch(), LogSink(database), IntakeConfig(), lambda: NOON, elsewhere=WantedElsewhere()
+        )
         await intake.start()
         assert len(intake._keepers) == 1
         await intake.stop()
@@ -269,7 +273,7 @@ def test_the_round_over_subscribed_topics_finds_each_unknown_one_once(
                 tx.execute("INSERT INTO topics (url, self_url, poll_at) VALUES (?, '', 1)", (f"t{topic:02}",))
 
         database.write(work).result()
-        store = IntakeStore(database, 10)
+        store = IntakeStore(database, IntakeConfig())
         found: list[str] = []
         after = ""
         for _ in range(40):

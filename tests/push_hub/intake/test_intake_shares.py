@@ -24,7 +24,7 @@ from serving.outbound.client import ClientConfig, OutboundClient
 from storage import Database
 from tests.push_hub.harness import until
 from tests.push_hub.intake.feeds import Item, atom
-from tests.push_hub.intake.fetcher import LogSink
+from tests.push_hub.intake.fetcher import LogSink, WantedElsewhere
 
 ATOM = "application/atom+xml"
 NAMES = 40
@@ -65,7 +65,16 @@ async def intake_of(
         database = Database.open(path / "hub.db", TABLES)
         values = IntakeConfig(**{"retry_base": 1.0, "retry_cap": 1e6, **config})  # type: ignore[arg-type]
         loop = asyncio.get_running_loop()
-        intake = Intake(database, client, LogSink(database), values, loop.time, events.append, prefixes=client.prefixes)
+        intake = Intake(
+            database,
+            client,
+            LogSink(database),
+            values,
+            loop.time,
+            events.append,
+            prefixes=client.prefixes,
+            elsewhere=WantedElsewhere(),
+        )
         await intake.start()
         try:
             yield intake, [f"http://{name}:{server.port}/feed" for name in names], events

@@ -18,7 +18,7 @@ from push_hub.intake.source import Fetched, FetchFailedError, Validators, fetch_
 from push_hub.model import Content
 from storage import Database
 from tests.push_hub.intake.feeds import Item, atom
-from tests.push_hub.intake.fetcher import LogSink, ScriptedFetch
+from tests.push_hub.intake.fetcher import LogSink, ScriptedFetch, WantedElsewhere
 
 S, H = "https://s.example", "http://h.example"
 CONFIG = IntakeConfig()
@@ -181,7 +181,9 @@ class Setup:
         self.database = database
         self.fetch = ScriptedFetch()
         self.now = 1_000_000.0
-        self.intake = Intake(database, self.fetch, LogSink(database), CONFIG, lambda: self.now)
+        self.intake = Intake(
+            database, self.fetch, LogSink(database), CONFIG, lambda: self.now, elsewhere=WantedElsewhere()
+        )
 
     async def ping(self, url: str) -> None:
         self.now += 1

@@ -17,7 +17,7 @@ from push_hub.protocol.requests import RequestError
 from push_hub.xmlguard import UnsafeXmlError
 from storage import Database
 from tests.push_hub.intake.feeds import Item, atom
-from tests.push_hub.intake.fetcher import LogSink, ScriptedFetch
+from tests.push_hub.intake.fetcher import LogSink, ScriptedFetch, WantedElsewhere
 
 TOPIC = "http://news.example/feed"
 ATOM = "application/atom+xml"
@@ -50,7 +50,14 @@ class Setup:
         self.sink = LogSink(database)
         self.events: list[IntakeEvent] = []
         self.intake = Intake(
-            database, ScriptedFetch(), self.sink, IntakeConfig(), lambda: 1.0, self.events.append, reader=self.reader
+            database,
+            ScriptedFetch(),
+            self.sink,
+            IntakeConfig(),
+            lambda: 1.0,
+            self.events.append,
+            reader=self.reader,
+            elsewhere=WantedElsewhere(),
         )
 
     def subscribe(self, dialect: Dialect, difference: bool = False) -> None:
@@ -70,7 +77,7 @@ class Setup:
         return [(body, changes) for body, changes in rows]
 
     def entries(self) -> int:
-        return int(self.database.read("SELECT count(*) FROM entries WHERE topic = ?", (TOPIC,))[0][0])
+        return int(self.database.read("SELECT count(*) FROM seen_entries")[0][0])
 
     async def caught_up(self) -> None:
         await asyncio.gather(*self.intake._visits._catching_up)

@@ -307,10 +307,10 @@ async def test_a_stop_lets_a_request_under_way_finish(
     began, go = asyncio.Event(), asyncio.Event()
     ping = Intake.ping
 
-    async def slow(self: Intake, topics: Sequence[str]) -> None:
+    async def slow(self: Intake, topics: Sequence[str], client: str) -> None:
         began.set()
         await go.wait()
-        await ping(self, topics)
+        await ping(self, topics, client)
 
     monkeypatch.setattr(Intake, "ping", slow)
     async with whole_hub(tmp_path) as hub:
@@ -330,4 +330,4 @@ async def test_a_stop_lets_a_request_under_way_finish(
         with pytest.raises(StorageError):
             database.write(lambda _tx: None)
     with Database.open(tmp_path / "data" / "hub.sqlite") as database:
-        assert database.read("SELECT topic FROM pings") == [(TOPIC,)]
+        assert database.read("SELECT topic FROM unwanted_pings") == [(TOPIC,)]

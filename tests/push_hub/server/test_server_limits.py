@@ -14,8 +14,9 @@ from serving.events import LimitReached
 from serving.limits import Rate
 from storage import StorageFullError
 from tests.push_hub.conformance.test_conformance_requests import TOPIC, form, settled
-from tests.push_hub.harness import Check, Subscriber, until
+from tests.push_hub.harness import Check, Publisher, Subscriber, until
 from tests.push_hub.running import RunningHub, run_hub
+from tests.push_hub.world import whole_hub
 
 PING = [("hub.mode", "publish"), ("hub.url", TOPIC)]
 
@@ -50,6 +51,33 @@ async def test_429_per_client_and_its_time_is_true(tmp_path: Path, http: aiohttp
         assert len(hub.pings.pings) == 3  # what was refused was not stored
 
 
+async def test_a_ping_of_many_topics_costs_as_much_as_many_pings(tmp_path: Path, http: aiohttp.ClientSession) -> None:
+    async with run_hub(tmp_path, ServerConfig(per_client=Rate(0.1, 50)), monotonic=Frozen()) as hub:
+        many = [("hub.mode", "publish"), *(("hub.url", f"http://name{n}.example/") for n in range(49))]
+        assert (await statuses(http, hub, [many]))[0][0] == 204
+        assert [status for status, _ in await statuses(http, hub, [PING, PING])] == [204, 429]
+        assert len(hub.pings.pings) == 50
+
+
+async def test_topics_that_are_not_served_cannot_be_pinged_either(
+    tmp_path: Path, http: aiohttp.ClientSession, publisher: Publisher
+) -> None:
+    async with whole_hub(tmp_path, topics=("http://blog.example/",)) as hub:
+        for topic, status in (("http://blog.example/feed", 204), (publisher.url(), 403)):
+            data = [("hub.mode", "publish"), ("hub.url", topic)]
+            async with http.post(hub.url, data=data) as answer:
+                assert answer.status == status
+        async with http.post(
+            hub.url,
+            params={"hub.mode": "publish", "hub.url": publisher.url()},
+            data=b"x",
+            headers={"Authorization": "Bearer letmein", "Content-Type": "text/plain"},
+        ) as answer:
+            assert answer.status == 403
+            assert "does not serve this topic" in await answer.text()
+        assert hub.pinged_unwanted("", 10) == ["http://blog.example/feed"]
+
+
 async def test_429_per_topic_leaves_other_topics_alone(tmp_path: Path, http: aiohttp.ClientSession) -> None:
     async with run_hub(tmp_path, ServerConfig(per_topic=Rate(0.5, 1)), monotonic=Frozen()) as hub:
         other = [("hub.mode", "publish"), ("hub.url", TOPIC + "2")]
@@ -77,7 +105,8 @@ async def test_only_a_trusted_proxy_says_who_the_client_is(tmp_path: Path, http:
         for forwarded, status in (
             ("192.0.2.1", 204),
             ("192.0.2.9, 192.0.2.1", 429),
-            ("192.0.2.2", 204),
+            ("192.0.2.2", 429),
+            ("198.51.100.2", 204),
             ("2001:db8:1:2::1", 204),
             ("2001:db8:1:2:ffff::9", 429),
             ("2001:db8:1:3::1", 204),
