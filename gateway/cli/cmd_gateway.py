@@ -24,7 +24,7 @@ from gateway.tracing import TracesConfig
 from psirp_stack.authentication.keys import KeyFileError
 from psirp_stack.graph import GraphError
 from psirp_stack.node.api import NotAttachedError
-from psirp_stack.node.config import OPEN_DOMAIN, NodeConfigError, unprotected_links
+from psirp_stack.node.config import NodeConfigError
 from serving.tls import CertificateRefused
 from storage import StorageError
 
@@ -57,8 +57,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     try:
         config = load(args.config)
-        if config.node is not None and unprotected_links(config.node):
-            _warn(f"warning: {OPEN_DOMAIN}")
         if args.traces is not None:
             kept = config.traces or TracesConfig(args.traces)
             config = replace(config, traces=replace(kept, directory=args.traces))

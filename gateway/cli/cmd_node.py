@@ -11,7 +11,7 @@ import uvloop
 from gateway.cli.errors import CommandError
 from psirp_stack.authentication.keys import KeyFileError
 from psirp_stack.graph import GraphError
-from psirp_stack.node.config import OPEN_DOMAIN, NodeConfigError, NodeFile, load, read_secret, unprotected_links
+from psirp_stack.node.config import NodeConfigError, NodeFile, load, read_secret
 from psirp_stack.node.shell import RunningNode
 from storage import StorageError
 
@@ -47,7 +47,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     try:
         file = load(args.config)
-        _warn_if_open(file)
         if args.check:
             if file.domain.secret_file is not None:
                 read_secret(args.config.parent / file.domain.secret_file)
@@ -59,11 +58,6 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _warn_if_open(file: NodeFile) -> None:
-    if unprotected_links(file):
-        print(f"psph node: warning: {OPEN_DOMAIN}", file=sys.stderr, flush=True)
-
-
 async def _serve(file: NodeFile, folder: Path) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -71,6 +65,8 @@ async def _serve(file: NodeFile, folder: Path) -> None:
         loop.add_signal_handler(number, stop.set)
     node = await RunningNode.start(file, folder)
     try:
+        for line in node.warnings:
+            print(f"psph node: warning: {line}", file=sys.stderr, flush=True)
         roles = ", ".join(("forwarder", *file.roles))
         where = "" if file.socket is None else f", applications at {folder / file.socket}"
         print(f"node {file.name} is up ({roles}; {len(file.links)} links{where})", flush=True)

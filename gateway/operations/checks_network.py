@@ -9,15 +9,17 @@ from pathlib import Path
 import msgspec
 
 from gateway.gateway import SOCKET_NAME, GatewayConfig
-from gateway.operations.findings import Finding, bad, good
+from gateway.operations.findings import Finding, bad, doubtful, good
 from psirp_stack.authentication.keys import KeyFileError
 from psirp_stack.graph import GraphError
+from psirp_stack.links.udp import UdpAddress, UdpLink, bound_socket
 from psirp_stack.node.api import Client, NotAttachedError, PsirpError
 from psirp_stack.node.config import OPEN_DOMAIN, NodeConfigError, NodeFile, NodeRole, unprotected_links
 from psirp_stack.node.shell import RunningNode
 from storage import StorageError
 
 LINKS = "links"
+BUFFERS = "buffers"
 RENDEZVOUS = "rendezvous"
 PATIENCE = 5.0
 LOOK_EVERY = 0.05
@@ -33,6 +35,21 @@ def check_links(node: NodeFile | None) -> Iterator[Finding]:
         yield bad(LINKS, OPEN_DOMAIN, fix)
     else:
         yield good(LINKS, f"{len(leaving)} links leave this machine, sealed with the domain's secret")
+
+
+def check_buffers(node: NodeFile | None) -> Iterator[Finding]:
+    """Does the kernel give links the room they ask for?"""
+    if node is None or not node.links:
+        return
+    here = UdpAddress("127.0.0.1", 0)
+    probe = UdpLink(bound_socket(here), here)
+    try:
+        if probe.shortage is None:
+            yield good(BUFFERS, f"links get {probe.receive_buffer >> 10} KiB to receive")
+        else:
+            yield doubtful(BUFFERS, probe.shortage, "raise both limits with sysctl, and keep them in /etc/sysctl.d")
+    finally:
+        probe.close()
 
 
 async def check_rendezvous(config: GatewayConfig, *, running: bool, patience: float = PATIENCE) -> Finding:

@@ -17,7 +17,7 @@ from gateway.operations.checks_machine import (
     check_space,
     ports_of,
 )
-from gateway.operations.checks_network import PATIENCE, check_links, check_rendezvous
+from gateway.operations.checks_network import PATIENCE, check_buffers, check_links, check_rendezvous
 from gateway.operations.checks_tls import check_certificates, check_keys, named_in, secured_ports
 from gateway.operations.findings import Finding, Verdict, bad, good
 from gateway.operations.stores import StoreProblemError, problems, stores_below, too_new, versions
@@ -60,6 +60,7 @@ async def examine(
         *check_clock(config.data, time.time()),
         *check_stores(config.data, thorough=thorough),
         *check_links(config.node),
+        *check_buffers(config.node),
         await check_rendezvous(config, running=running, patience=patience),
     ]
 

@@ -41,6 +41,8 @@ async def serve(path: Path, config: GatewayConfig, gateway: Gateway, say: Say, w
     loop.add_signal_handler(signal.SIGHUP, reload.set)
     try:
         await gateway.start()
+        for line in () if gateway.node is None else gateway.node.warnings:
+            warn(f"warning: {line}")
         for line in addresses(gateway):
             say(line)
         await _enforce(gateway, say, warn)

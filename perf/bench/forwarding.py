@@ -336,7 +336,7 @@ def over_veth() -> Iterator[Bench]:
             ip("link", "set", other, "up")
         for name in names:
             wait_until_up(name)
-        links = [EthernetLink(name, receive_buffer=1 << 20) for name in names]
+        links = [EthernetLink(name) for name in names]
         for link in links:
             stack.callback(link.close)
         yield Bench(VETH, BURST, *links)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from psirp_stack.links.interface import Link
 from psirp_stack.links.sealed import SealedLink
+from psirp_stack.links.sockets import SocketLink
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,6 +13,8 @@ class LinkAccount:
     proved: bool = False
     """The neighbour has proved that it knows the domain's secret."""
     drops: dict[str, int] = field(default_factory=dict)
+    shortage: str | None = None
+    """What the operator should know of the carrier's buffers."""
 
 
 def carrier_of(link: Link) -> Link:
@@ -38,6 +41,11 @@ def account_of(link: Link) -> LinkAccount:
         "could not be received": counters.receive_errors,
         "not from the configured neighbour": counters.from_strangers,
     }
+    carrier = carrier_of(link)
+    shortage = None
+    if isinstance(carrier, SocketLink):
+        drops["lost in the kernel's receive buffer"] = carrier.lost_in_kernel
+        shortage = carrier.shortage
     if seal is not None:
         drops |= {reason.value: count for reason, count in seal.drops.items()}
-    return LinkAccount(seal is not None, seal is not None and seal.proved, drops)
+    return LinkAccount(seal is not None, seal is not None and seal.proved, drops, shortage)

@@ -10,22 +10,24 @@ import struct
 from collections.abc import Sequence
 
 from psirp_stack.links.interface import DEFAULT_BATCH
-from psirp_stack.links.sockets import SocketLink
+from psirp_stack.links.sockets import RECEIVE_BUFFER_BYTES, SocketLink
 from psirp_stack.wire.numbers import ETHERNET_HEADER_BYTES, ETHERTYPE
 
 BROADCAST_MAC = b"\xff" * 6
 _GET_HARDWARE_ADDRESS = 0x8927  # SIOCGIFHWADDR, linux/sockios.h
 _GET_MTU = 0x8921  # SIOCGIFMTU
 _INTERFACE_REQUEST = struct.Struct("16s16s")
-_PACKET_OTHERHOST = 3  # linux/if_packet.h: for another station, seen because somebody else made the port promiscuous
-_PACKET_OUTGOING = 4  # our own, looped back to us
-_NOT_FOR_US = frozenset({_PACKET_OTHERHOST, _PACKET_OUTGOING})
+_SOL_PACKET = 263
+_PACKET_IGNORE_OUTGOING = 23  # linux/if_packet.h: do not show us what we send
+_ADDRESSES = slice(0, 12)
 
 
 class EthernetLink(SocketLink):
     """A link over a network interface, to everybody on its segment or to one station."""
 
-    def __init__(self, interface: str, *, peer: bytes = BROADCAST_MAC, receive_buffer: int | None = None) -> None:
+    def __init__(
+        self, interface: str, *, peer: bytes = BROADCAST_MAC, receive_buffer: int = RECEIVE_BUFFER_BYTES
+    ) -> None:
         """Open `interface`. With a `peer` address only that station is sent to and heard.
 
         Raises OSError when the interface does not exist or the process may not open raw sockets.
@@ -34,8 +36,7 @@ class EthernetLink(SocketLink):
             raise ValueError(f"peer address has {len(peer)} bytes: expected 6")
         sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         try:
-            if receive_buffer is not None:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+            sock.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
             self.address = _interface_request(sock, interface, _GET_HARDWARE_ADDRESS)[2:8]
             mtu = int.from_bytes(_interface_request(sock, interface, _GET_MTU)[:4], "little")
             # Bound only now: protocol 0 hears nothing, so no frame of another interface slips in before.
@@ -43,10 +44,12 @@ class EthernetLink(SocketLink):
         except OSError:
             sock.close()
             raise
-        super().__init__(sock, mtu)
+        super().__init__(sock, mtu, receive_buffer)
         self.interface = interface
         self.peer = peer
         self._header = peer + self.address + ETHERTYPE.to_bytes(2, "big")
+        self._to_us = (self.address, BROADCAST_MAC)
+        self._from_peer = tuple(to + peer for to in self._to_us)
         self._anybody = peer == BROADCAST_MAC
 
     def send(self, frame: bytes) -> bool:
@@ -83,16 +86,18 @@ class EthernetLink(SocketLink):
 
     def drain(self, limit: int = DEFAULT_BATCH) -> int:
         frames: list[bytes] = []
-        receive = self._socket.recvfrom
+        # Without the address that `recvfrom` would make of each: the frame itself says from whom and to whom it is.
+        receive, anybody, to_us, from_peer = self._socket.recv, self._anybody, self._to_us, self._from_peer
         most = self.mtu + ETHERNET_HEADER_BYTES
         read = 0
         try:
             while read < limit:
                 # One byte more than fits, so that a frame cut short by the buffer is noticed.
-                data, address = receive(most + 1)
+                data = receive(most + 1)
                 read += 1
-                if address[2] in _NOT_FOR_US or not (self._anybody or address[4] == self.peer):
-                    self.counters.from_strangers += address[2] != _PACKET_OUTGOING
+                # For another station: seen because somebody else made the port promiscuous.
+                if data[:6] not in to_us if anybody else data[_ADDRESSES] not in from_peer:
+                    self.counters.from_strangers += 1
                 elif len(data) > most:
                     self.counters.receive_errors += 1
                 else:

@@ -91,4 +91,7 @@ class ReadableLink(Link, Protocol):
     def fileno(self) -> int: ...
 
     def drain(self, limit: int = DEFAULT_BATCH) -> int:
-        """Read at most `limit` frames without blocking and hand them on as one batch; say how many were read."""
+        """Read about `limit` frames without blocking and hand them on as one batch; say how many were read.
+
+        What the carrier delivers as one piece is read whole.
+        """

@@ -1,7 +1,8 @@
-"""What the two carriers on sockets share: counting what goes wrong instead of raising it, and closing."""
+"""What the two carriers on sockets share: room in the kernel, counting what goes wrong instead of raising, closing."""
 
 import errno
 import socket
+import struct
 
 from psirp_stack.links.interface import CarrierListener, CarrierState, LinkCounters, Receiver
 
@@ -17,15 +18,29 @@ _STATES = {
     errno.ENETUNREACH: CarrierState.DOUBTFUL,
 }
 """What others say (ICMP) may be wrong or forged; what this machine says of its interface is not."""
+RECEIVE_BUFFER_BYTES = 4 * 1024 * 1024
+"""Room for frames that arrive while the process does something else. The kernel's usual 208 KiB are full after some
+hundred of them (it counts what a frame occupies, not its length); others are lost on a wire that loses none."""
+SEND_BUFFER_BYTES = 1024 * 1024
+
+_SO_RCVBUFFORCE = 33  # asm-generic/socket.h; beyond the system's limit, for who has CAP_NET_ADMIN
+_SO_SNDBUFFORCE = 32
+_SO_MEMINFO = 55
+_MEMINFO = struct.Struct("=9I")
+_MEMINFO_DROPS = 8  # linux/sock_diag.h
 
 
 class SocketLink:
     """A link on a non-blocking socket of its own."""
 
-    def __init__(self, sock: socket.socket, mtu: int) -> None:
+    def __init__(self, sock: socket.socket, mtu: int, receive_buffer: int = RECEIVE_BUFFER_BYTES) -> None:
         sock.setblocking(False)
         self.mtu = mtu
         self.counters = LinkCounters()
+        self.receive_buffer = _grow(sock, receive_buffer, _SO_RCVBUFFORCE, socket.SO_RCVBUF)
+        """Bytes that the kernel grants, in its own way of counting; perhaps less than what was asked for."""
+        self.send_buffer = _grow(sock, SEND_BUFFER_BYTES, _SO_SNDBUFFORCE, socket.SO_SNDBUF)
+        self._wanted = receive_buffer
         self._socket = sock
         self._receiver: Receiver | None = None
         self._carrier: CarrierListener | None = None
@@ -43,6 +58,26 @@ class SocketLink:
 
     def close(self) -> None:
         self._socket.close()
+
+    @property
+    def shortage(self) -> str | None:
+        """What to tell the operator when the kernel grants less room than was asked for."""
+        if self.receive_buffer >= self._wanted and self.send_buffer >= SEND_BUFFER_BYTES:
+            return None
+        return (
+            f"the kernel grants {self.receive_buffer >> 10} KiB to receive and {self.send_buffer >> 10} KiB to send, "
+            f"not {self._wanted >> 10} and {SEND_BUFFER_BYTES >> 10}: frames that come in bursts will be lost "
+            f"(sysctl -w net.core.rmem_max={self._wanted} net.core.wmem_max={SEND_BUFFER_BYTES})"
+        )
+
+    @property
+    def lost_in_kernel(self) -> int:
+        """Frames that arrived and found the receive buffer full."""
+        try:
+            info = self._socket.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size)
+        except OSError:
+            return 0
+        return int(_MEMINFO.unpack(info)[_MEMINFO_DROPS]) if len(info) == _MEMINFO.size else 0
 
     def _refused(self, frame: bytes, error: OSError | None) -> bool:
         """Count why a frame could not be sent; always False, for `send` to return."""
@@ -70,3 +105,19 @@ class SocketLink:
             counters.received_bytes += sum(map(len, frames))
             if self._receiver is not None:
                 self._receiver(frames)
+
+
+def _grow(sock: socket.socket, wanted: int, force: int, ask: int) -> int:
+    """Ask for a buffer of this size, and say what there is now. A larger one is left as it is."""
+    for option in (force, ask):
+        if _granted(sock, ask) < wanted:
+            try:
+                sock.setsockopt(socket.SOL_SOCKET, option, wanted)
+            except OSError:  # without the right to go beyond the system's limit
+                continue
+    return _granted(sock, ask)
+
+
+def _granted(sock: socket.socket, option: int) -> int:
+    # The kernel doubles what it is asked for, for its own bookkeeping, and says the doubled number.
+    return sock.getsockopt(socket.SOL_SOCKET, option) // 2

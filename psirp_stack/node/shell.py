@@ -31,7 +31,16 @@ from psirp_stack.links.sealed import SealedLink
 from psirp_stack.links.udp import DEFAULT_MTU, UdpAddress, UdpLink, bound_socket
 from psirp_stack.node.applications import Application
 from psirp_stack.node.attachment import Asked, Consumed, Told
-from psirp_stack.node.config import LinkFile, NodeConfigError, NodeFile, NodeRole, check_protection, read_secret
+from psirp_stack.node.config import (
+    OPEN_DOMAIN,
+    LinkFile,
+    NodeConfigError,
+    NodeFile,
+    NodeRole,
+    check_protection,
+    read_secret,
+    unprotected_links,
+)
 from psirp_stack.node.core import Node, NodeObserver, NodeSettings
 from psirp_stack.node.server import AttachmentServer
 from psirp_stack.node.signatures import NodeSignatures
@@ -76,6 +85,8 @@ class RunningNode:
         self._timer_at: float | None = None
         self._server: AttachmentServer | None = None
         self._closed = False
+        self.warnings: list[str] = []
+        """What an operator should know of this node as it was started."""
         self.node = Node(
             settings,
             now=self._loop.time(),
@@ -139,6 +150,8 @@ class RunningNode:
         try:
             for number, link in enumerate(file.links, start=1):
                 running.add_link(number, _open_link(link, number, loop, domain, SealConfig(silence=silence)))
+            if unprotected_links(file):
+                running.warnings.append(OPEN_DOMAIN)
             if file.socket is not None:
                 await running.listen(folder / file.socket)
         except BaseException:
@@ -166,6 +179,8 @@ class RunningNode:
             self._loop.add_reader(carrier.fileno(), carrier.drain, DEFAULT_BATCH)
         many = link.send_many if isinstance(link, BatchLink) else None
         account = partial(account_of, link)
+        if (shortage := account().shortage) is not None:
+            self.warnings.append(f"link {number}: {shortage}")
         self.node.add_link(number, link.send, link.mtu, self._loop.time(), send_many=many, account=account)
         if (seal := sealed_in(link)) is not None:
             seal.when_proved(partial(self._proved, number))

@@ -38,7 +38,13 @@ def account(node: "Node") -> dict[str, object]:
             for name, (roles, reason) in sorted(node.link_state.doubted().items())[:MAX_DOUBTED_TOLD]
         ],
         "links": [
-            {"number": number, "neighbour": neighbours.get(number), "sealed": link.sealed, "proved": link.proved}
+            {
+                "number": number,
+                "neighbour": neighbours.get(number),
+                "sealed": link.sealed,
+                "proved": link.proved,
+                "shortage": link.shortage,
+            }
             for number, link in links.items()
         ],
         "graph": {

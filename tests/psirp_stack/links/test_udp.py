@@ -10,6 +10,7 @@ import uvloop
 from psirp_stack.forwarder import Forwarder
 from psirp_stack.forwarding_node import ForwardingNode, LoopScheduler
 from psirp_stack.links.impairment import ImpairedLink, Impairment
+from psirp_stack.links.sockets import RECEIVE_BUFFER_BYTES
 from psirp_stack.links.udp import UdpAddress, UdpLink, bound_socket
 from psirp_stack.wire.numbers import TTL_OFFSET
 from tests.psirp_stack.frames import fid, frame, single_bit, table
@@ -185,3 +186,77 @@ def test_ipv6() -> None:
     assert right.counters.received == 1
     left.close()
     right.close()
+
+
+def test_a_batch_of_one_size_crosses_as_pieces_and_arrives_as_frames() -> None:
+    one, other = linked()
+    got: list[bytes] = []
+    other.on_receive(got.extend)
+    batches = (
+        [bytes((n,)) * 100 for n in range(70)],
+        [b"a" * 1400, b"b" * 1400, b"c" * 50, b"d" * 50, b"e" * 60, b""],
+        [b"x" * 1472] * 60,
+        [b"s"],
+    )
+    sent = [frame for batch in batches for frame in batch]
+    assert [one.send_many(batch) for batch in batches] == [len(batch) for batch in batches]
+    while other.drain():
+        pass
+    assert got == sent
+    assert (one.counters.sent, one.counters.sent_bytes) == (len(sent), sum(map(len, sent)))
+    assert (other.counters.received, other.counters.received_bytes) == (len(sent), sum(map(len, sent)))
+    one.close()
+    other.close()
+
+
+def test_a_kernel_that_takes_no_pieces_gets_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = linked()
+    got: list[bytes] = []
+    other.on_receive(got.extend)
+    monkeypatch.setattr("psirp_stack.links.udp._UDP_SEGMENT", 9999)
+    assert one.send_many([b"first", b"later"]) == 2
+    assert one.send_many([b"again", b"andso"]) == 2
+    while other.drain():
+        pass
+    assert got == [b"first", b"later", b"again", b"andso"]
+    one.close()
+    other.close()
+
+
+def test_pieces_of_strangers_are_counted_by_frame() -> None:
+    one, other = linked()
+    stranger = UdpLink(bound_socket(LOOPBACK), other.local)
+    stranger.send_many([b"x" * 20] * 8)
+    while other.drain():
+        pass
+    assert (other.counters.from_strangers, other.counters.received) == (8, 0)
+    for link in (one, other, stranger):
+        link.close()
+
+
+def test_the_kernel_is_asked_for_room_and_what_it_loses_is_counted() -> None:
+    one, other = bound_socket(LOOPBACK), bound_socket(LOOPBACK)
+    small = UdpLink(other, address(one), receive_buffer=1)
+    roomy = UdpLink(one, address(small._socket))
+    assert roomy.receive_buffer > 212_992, "more than the kernel gives by itself"
+    assert (roomy.receive_buffer >= RECEIVE_BUFFER_BYTES) == (roomy.shortage is None)
+    for _ in range(2_000):
+        roomy.send(bytes(1400))
+    while small.drain():
+        pass
+    assert small.counters.received + small.lost_in_kernel == 2_000
+    assert small.lost_in_kernel > 0
+    assert roomy.lost_in_kernel == 0
+    roomy.close()
+    small.close()
+    assert small.lost_in_kernel == 0, "of a closed socket nothing is known"
+
+
+def test_less_room_than_asked_for_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("psirp_stack.links.sockets._grow", lambda *_: 1 << 18)
+    one, other = linked()
+    assert one.shortage is not None
+    assert "256 KiB" in one.shortage
+    assert "net.core.rmem_max=4194304" in one.shortage
+    one.close()
+    other.close()
