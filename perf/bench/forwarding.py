@@ -4,7 +4,9 @@ One node between two links. In process the frames wait in a queue; over veth and
 buffer. Three receivers take them from the same link objects, in the same batches, and send each on one other link: the
 forwarder; a bare loop that parses nothing and sends frame by frame, which the bar is about; and, to be read beside
 it, a receiver that hands the untouched batch to the link at once, as the forwarder does with what it has rewritten.
-In process that last one touches no frame at all. Rounds alternate between the three, so that a slower moment of the
+In process that last one touches no frame at all. And the forwarder once more, between sealed links over the same kind
+of carrier: each frame is opened, forwarded and sealed anew. Frames come in batches, as a neighbour sends them. Rounds
+alternate between the four, so that a slower moment of the
 machine hits all, and ratios are the medians of the rounds' ratios. Time is the thread's processor time, system calls
 included: a node that never waits uses nothing else, and what other programs take from the machine is left out.
 """
@@ -22,8 +24,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import Protocol, cast
+from dataclasses import dataclass, replace
+from typing import Protocol, Self, cast
 
 from perf.bench.family import Bar, Outcome, Row, Sense, progress_bar
 from psirp_stack.forwarder import Forwarder
@@ -37,10 +39,13 @@ from psirp_stack.forwarding_model import (
     LinkNumber,
     Tags,
 )
+from psirp_stack.links.clock import VirtualClock
 from psirp_stack.links.ethernet import EthernetLink
 from psirp_stack.links.in_process import pair
 from psirp_stack.links.interface import DEFAULT_BATCH, BatchLink, Link, Receiver
+from psirp_stack.links.sealed import SealedLink
 from psirp_stack.links.udp import UdpAddress, UdpLink, bound_socket
+from psirp_stack.sealing.keys import KEY_BYTES, DomainKeys
 from psirp_stack.wire.numbers import INITIAL_TTL, PROTOCOL_VERSION, HeaderType
 
 LINK_COUNTS = (4, 16, 64)
@@ -49,12 +54,18 @@ TREE_LINKS = 16
 """Links of the whole delivery tree in each filter: about a third of the bits."""
 BARE_RATIO = 0.7
 REFERENCE_RATIO = 100.0
+SEALED_RATIO = 0.5
 BURST = 64
 """Frames that wait for the node at a time, one batch: they must fit a socket's receive buffer, or some are lost."""
 ARRIVAL, DEPARTURE = 0, 1
+PATIENCE = 5.0
 
 
-class Drainable(Link, BatchLink, Protocol):
+class BatchingLink(Link, BatchLink, Protocol):
+    """All links here."""
+
+
+class Drainable(BatchingLink, Protocol):
     def drain(self, limit: int = DEFAULT_BATCH) -> int: ...
 
 
@@ -63,11 +74,27 @@ class Bench:
     """One node between two links: where frames are put in, where the node takes them, where it sends them."""
 
     carrier: str
-    burst: int
-    source: Link
-    arrival: Drainable
-    departure: Drainable
-    sink: Drainable
+    source: BatchingLink
+    arrival: BatchingLink
+    departure: BatchingLink
+    sink: BatchingLink
+    drains: tuple[Callable[[], int], ...]
+    """Takes what arrived at each of them, in this order."""
+
+    @classmethod
+    def over(cls, carrier: str, *ends: Drainable) -> Self:
+        source, arrival, departure, sink = ends
+        return cls(carrier, source, arrival, departure, sink, tuple(end.drain for end in ends))
+
+    @property
+    def drain(self) -> Callable[[], int]:
+        """Take what arrived at the node, and"""
+        return self.drains[1]
+
+    @property
+    def drain_sink(self) -> Callable[[], int]:
+        """what came out of it."""
+        return self.drains[3]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +106,8 @@ class Measured:
     of_bare: float
     batched: float
     of_batched: float
+    sealed: float
+    of_unsealed: float
 
 
 class ForwardingBenchmark:
@@ -140,6 +169,9 @@ def bars_of(rows: Sequence[Row]) -> list[Bar]:
         measured = [ratio for ratio in ratios if isinstance(ratio, float)]
         if measured:
             bars.append(Bar(f"{carrier}: worst share of a bare loop", min(measured), Sense.AT_LEAST, BARE_RATIO))
+    sealed = [ratio for row in rows if row["link"] == VETH and isinstance(ratio := row["of unsealed"], float)]
+    if sealed:
+        bars.append(Bar("veth: worst share that is left when sealed", min(sealed), Sense.AT_LEAST, SEALED_RATIO))
     times = [ratio for row in rows if isinstance(ratio := row["times scapy"], float)]
     worst = min(times) if times else math.nan
     bars.append(Bar("in process: times the scapy reference", worst, Sense.AT_LEAST, REFERENCE_RATIO))
@@ -156,6 +188,8 @@ def empty_row(carrier: str, links: int, size: int) -> Row:
         "of bare": None,
         "batched/s": None,
         "of batched": None,
+        "sealed/s": None,
+        "of unsealed": None,
         "scapy hops/s": None,
         "times scapy": None,
     }
@@ -166,14 +200,16 @@ def measure_cell(carrier: str, links: int, size: int, options: argparse.Namespac
     table = draw_table(source, links)
     traffic = draw_traffic(source, table, options.flows, size)
     row = empty_row(carrier, links, size)
-    with CARRIERS[carrier]() as bench:
-        measured = compare(bench, table, traffic, rounds, frames)
+    with CARRIERS[carrier]() as bench, CARRIERS[carrier]() as other:
+        measured = compare(bench, sealed_over(other), table, traffic, rounds, frames)
     row |= {
         "hops/s": round(measured.forwarding),
         "bare/s": round(measured.bare),
         "of bare": measured.of_bare,
         "batched/s": round(measured.batched),
         "of batched": measured.of_batched,
+        "sealed/s": round(measured.sealed),
+        "of unsealed": measured.of_unsealed,
     }
     if carrier == IN_PROCESS:
         reference = reference_rate(table, traffic)
@@ -182,7 +218,22 @@ def measure_cell(carrier: str, links: int, size: int, options: argparse.Namespac
     return row
 
 
-def compare(bench: Bench, table: ForwardingTable, traffic: Sequence[bytes], rounds: int, frames: int) -> Measured:
+def sealed_over(bench: Bench) -> Bench:
+    """The same with both links sealed, and their neighbours proved."""
+    domain, still = DomainKeys.of(os.urandom(KEY_BYTES)), VirtualClock()
+    source, arrival, departure, sink = (
+        SealedLink(end, domain, still, os.urandom) for end in (bench.source, bench.arrival, bench.departure, bench.sink)
+    )
+    end = time.monotonic() + PATIENCE
+    while not (source.proved and arrival.proved and departure.proved and sink.proved):
+        for drain in bench.drains:
+            drain()
+        if time.monotonic() > end:
+            raise RuntimeError(f"{bench.carrier}: the neighbours did not prove themselves in {PATIENCE} seconds")
+    return replace(bench, source=source, arrival=arrival, departure=departure, sink=sink)
+
+
+def forwarding_over(bench: Bench, table: ForwardingTable) -> Receiver:
     forwarder = Forwarder(table)
     forwarder.attach(DEPARTURE, bench.departure.send, bench.departure.send_many)
     clock = time.monotonic
@@ -190,27 +241,41 @@ def compare(bench: Bench, table: ForwardingTable, traffic: Sequence[bytes], roun
     def forward(batch: Sequence[bytes]) -> None:
         forwarder.forward(batch, ARRIVAL, clock())
 
+    return forward
+
+
+def compare(
+    bench: Bench, sealed: Bench, table: ForwardingTable, traffic: Sequence[bytes], rounds: int, frames: int
+) -> Measured:
     send = bench.departure.send
 
     def bare(batch: Sequence[bytes]) -> None:
         for frame in batch:
             send(frame)
 
-    receivers: list[Receiver] = [forward, bare, bench.departure.send_many]
-    for receiver in receivers:
-        one_round(bench, receiver, traffic, min(frames, 2 * len(traffic)))
-    times: list[list[float]] = [[], [], []]
+    ways: list[tuple[Bench, Receiver]] = [
+        (bench, forwarding_over(bench, table)),
+        (bench, bare),
+        (bench, bench.departure.send_many),
+        (sealed, forwarding_over(sealed, table)),
+    ]
+    for where, receiver in ways:
+        one_round(where, receiver, traffic, min(frames, 2 * len(traffic)))
+    times: list[list[float]] = [[] for _ in ways]
     for number in range(rounds):
-        for turn in range(len(receivers)):
-            chosen = (number + turn) % len(receivers)
-            times[chosen].append(one_round(bench, receivers[chosen], traffic, frames))
-    forwarding, bares, batches = times
+        for turn in range(len(ways)):
+            chosen = (number + turn) % len(ways)
+            where, receiver = ways[chosen]
+            times[chosen].append(one_round(where, receiver, traffic, frames))
+    forwarding, bares, batches, sealings = times
     return Measured(
         frames / statistics.median(forwarding),
         frames / statistics.median(bares),
         median_ratio(bares, forwarding),
         frames / statistics.median(batches),
         median_ratio(batches, forwarding),
+        frames / statistics.median(sealings),
+        median_ratio(forwarding, sealings),
     )
 
 
@@ -226,20 +291,19 @@ def one_round(bench: Bench, receiver: Receiver, traffic: Sequence[bytes], frames
     before = bench.sink.counters.received
     done = 0
     while done < frames:
-        burst = min(bench.burst, frames - done)
-        for number in range(done, done + burst):
-            bench.source.send(traffic[number % len(traffic)])
+        burst = min(BURST, frames - done)
+        bench.source.send_many([traffic[number % len(traffic)] for number in range(done, done + burst)])
         left = burst
         start = clock()
         while left > 0:
-            read = bench.arrival.drain()
+            read = bench.drain()
             left -= read
             if not read:
                 break
         spent += clock() - start
         if left:
             raise RuntimeError(f"{bench.carrier}: {left} of {burst} frames did not reach the node")
-        while bench.sink.drain():
+        while bench.drain_sink():
             pass
         done += burst
     if bench.sink.counters.received - before != frames:
@@ -310,7 +374,7 @@ IN_PROCESS, VETH, UDP = "in process", "veth", "udp"
 def in_process() -> Iterator[Bench]:
     source, arrival = pair()
     departure, sink = pair()
-    yield Bench(IN_PROCESS, BURST, source, arrival, departure, sink)
+    yield Bench.over(IN_PROCESS, source, arrival, departure, sink)
 
 
 @contextmanager
@@ -321,7 +385,7 @@ def over_udp() -> Iterator[Bench]:
         links = [UdpLink(sockets[end], addresses[end ^ 1]) for end in range(4)]
         for link in links:
             stack.callback(link.close)
-        yield Bench(UDP, BURST, *links)
+        yield Bench.over(UDP, *links)
 
 
 @contextmanager
@@ -339,7 +403,7 @@ def over_veth() -> Iterator[Bench]:
         links = [EthernetLink(name) for name in names]
         for link in links:
             stack.callback(link.close)
-        yield Bench(VETH, BURST, *links)
+        yield Bench.over(VETH, *links)
 
 
 CARRIERS: dict[str, Callable[[], AbstractContextManager[Bench]]] = {
@@ -360,7 +424,7 @@ def missing(carrier: str) -> str | None:
     return None
 
 
-def wait_until_up(interface: str, patience: float = 5.0) -> None:
+def wait_until_up(interface: str, patience: float = PATIENCE) -> None:
     """The kernel brings an interface up a little later than it says; frames sent before that vanish."""
     end = time.monotonic() + patience
     while "state UP" not in ip("link", "show", interface):

@@ -88,7 +88,13 @@ class SealedChannel:
 
     def open(self, arrived: Sequence[bytes], now: float) -> list[bytes]:
         """The neighbour's frames among what arrived, in order. Offers among it go to the handshake."""
+        if not arrived:
+            return []
         receiving = self._receiving
+        session = receiving.get(arrived[0][_LABEL])
+        if session is not None and (frames := session.receiving.open_in_order(arrived)) is not None:
+            self._heard_at = now
+            return frames
         opened = []
         for data in arrived:
             session = receiving.get(data[_LABEL])

@@ -7,6 +7,8 @@ remembered in a window, so that a frame sent again is dropped, while frames may 
 
 from collections.abc import Sequence
 from enum import StrEnum
+from itertools import repeat
+from operator import lt
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -19,6 +21,9 @@ WINDOW = 2048
 MAX_COUNTER = 1 << 32
 """Frames that one key seals at most; the bound that is usual for AES-GCM. Keys are renewed long before."""
 _WINDOW_MASK = (1 << WINDOW) - 1
+_BYTES = [bytes((value,)) for value in range(256)]
+_HEADER = slice(0, SEALED_HEADER_BYTES)
+_BODY = slice(SEALED_HEADER_BYTES, None)
 
 
 class SealDrop(StrEnum):
@@ -76,6 +81,12 @@ class ReplayWindow:
             bits |= 1 << -ahead
         self._before = bits
 
+    def add_run(self, first: int, last: int) -> None:
+        """All of these numbers, which are above the highest."""
+        self.add(first)
+        self.highest = last
+        self._run += last - first
+
 
 class SendingKey:
     """Seals frames for the neighbour."""
@@ -94,13 +105,15 @@ class SendingKey:
         return header + self._encrypt(header, frame, None)
 
     def seal_many(self, frames: Sequence[bytes]) -> list[bytes]:
-        prefix, encrypt, first = self._prefix, self._encrypt, self.counter
-        self.counter += len(frames)
-        sealed = []
-        for number, frame in enumerate(frames, first):
-            header = prefix + number.to_bytes(COUNTER_BYTES, "big")
-            sealed.append(header + encrypt(header, frame, None))
-        return sealed
+        first = self.counter
+        self.counter = after = first + len(frames)
+        if first >> 8 != (after - 1) >> 8:
+            headers = [self._prefix + number.to_bytes(COUNTER_BYTES, "big") for number in range(first, after)]
+        else:
+            # All but the last byte is the same: one addition makes a header.
+            start = self._prefix + (first >> 8).to_bytes(COUNTER_BYTES - 1, "big")
+            headers = [start + last for last in _BYTES[first & 0xFF : (first & 0xFF) + len(frames)]]
+        return list(map(bytes.__add__, headers, map(self._encrypt, headers, frames, repeat(None))))
 
 
 class ReceivingKey:
@@ -116,17 +129,41 @@ class ReceivingKey:
 
     def open(self, sealed: bytes) -> bytes | SealDrop:
         """The frame, or why it is dropped. Nothing changes before the frame has proved to be the neighbour's."""
-        header = sealed[:SEALED_HEADER_BYTES]
+        header = sealed[_HEADER]
         number = int.from_bytes(header[COUNTER_OFFSET:], "big")
         window = self._window
         if number <= window.highest and not window.is_new(number):
             return SealDrop.REPLAYED
         try:
-            frame = self._decrypt(header, sealed[SEALED_HEADER_BYTES:], None)
+            frame = self._decrypt(header, sealed[_BODY], None)
         except (InvalidTag, ValueError):  # ValueError: a header too short to be a nonce
             return SealDrop.FORGED
         window.add(number)
         return frame
+
+    def open_in_order(self, sealed: Sequence[bytes]) -> list[bytes] | None:
+        """All of a batch at once, if it is what batches nearly always are: this key's frames in rising order, all of
+        them new and genuine. None, and nothing is changed, when it is not: then each frame is looked at by itself."""
+        headers = [data[_HEADER] for data in sealed]
+        first, last = headers[0], headers[-1]
+        label, window = self.label, self._window
+        # Rising headers between two with our label have our label.
+        if not (first.startswith(label) and last.startswith(label) and all(map(lt, headers, headers[1:]))):
+            return None
+        lowest = int.from_bytes(first[COUNTER_OFFSET:], "big")
+        if lowest <= window.highest:
+            return None
+        try:
+            frames = list(map(self._decrypt, headers, [data[_BODY] for data in sealed], repeat(None)))
+        except (InvalidTag, ValueError):
+            return None
+        highest = int.from_bytes(last[COUNTER_OFFSET:], "big")
+        if highest - lowest == len(sealed) - 1:
+            window.add_run(lowest, highest)
+        else:
+            for header in headers:
+                window.add(int.from_bytes(header[COUNTER_OFFSET:], "big"))
+        return frames
 
 
 class Session:

@@ -14,25 +14,33 @@ from perf.bench.forwarding import (
     DEPARTURE,
     IN_PROCESS,
     UDP,
+    VETH,
     bars_of,
     compare,
     draw_table,
     draw_traffic,
     empty_row,
+    sealed_over,
 )
 from psirp_stack.forwarder import Forwarder
+from psirp_stack.wire.numbers import OFFER_BYTES, SEALED_OVERHEAD
 
 
 @pytest.mark.parametrize("carrier", [IN_PROCESS, UDP])
 def test_every_frame_passes_the_node_in_every_loop(carrier: str) -> None:
     source = random.Random(5)
     table = draw_table(source, 16)
-    with CARRIERS[carrier]() as bench:
-        measured = compare(bench, table, draw_traffic(source, table, 20, 100), rounds=2, frames=130)
+    with CARRIERS[carrier]() as bench, CARRIERS[carrier]() as other:
+        sealed = sealed_over(other)
+        offers = other.sink.counters.received
+        measured = compare(bench, sealed, table, draw_traffic(source, table, 20, 100), rounds=2, frames=130)
         assert bench.sink.counters.received == 3 * 40 + 6 * 130
+        assert other.sink.counters.received == offers + 40 + 2 * 130
+        assert other.sink.counters.received_bytes == offers * OFFER_BYTES + (40 + 2 * 130) * (100 + SEALED_OVERHEAD)
     assert measured.bare > 0
     assert measured.of_bare > 0
     assert measured.of_batched > 0
+    assert measured.of_unsealed > 0
 
 
 def test_traffic_leaves_by_one_link_and_fits_its_size() -> None:
@@ -52,6 +60,8 @@ def test_bars_take_the_worst_row_and_leave_out_what_was_not_measured() -> None:
     rows += [empty_row(UDP, 4, size) | {"of bare": ratio} for size, ratio in ((100, 0.9), (1400, 0.6))]
     bars = bars_of(rows)
     assert [(bar.value, bar.holds) for bar in bars[:-1]] == [(0.6, False)]
+    sealed = bars_of([*rows, empty_row(VETH, 4, 100) | {"of unsealed": 0.4}])[-2]
+    assert (sealed.value, sealed.holds) == (0.4, False)
     assert not bars[-1].holds, "a reference that was not measured does not hold"
 
 

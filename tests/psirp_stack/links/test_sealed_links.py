@@ -424,3 +424,43 @@ def test_frames_open_once_in_any_order_within_the_window() -> None:
     random.Random(3).shuffle(order)
     assert [receiving.open(sealed[number]) for number in order] == [b"%d" % number for number in order]
     assert {receiving.open(frame) for frame in sealed} == {SealDrop.REPLAYED}
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    batches=st.lists(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 9)), min_size=1, max_size=12), max_size=8),
+    rising=st.booleans(),
+)
+def test_a_batch_at_once_is_opened_as_frame_by_frame(batches: list[list[tuple[int, int]]], rising: bool) -> None:
+    """Gaps, doubles, frames that are late, changed or under another key: the quick way says the same or steps aside."""
+    share, other = Share.new(entropy(1)), Share.new(entropy(2))
+    sending = SendingKey(session_keys(DOMAIN, share, other.id, other.public).send)
+    keys = session_keys(DOMAIN, other, share.id, share.public).receive
+    quick, slow = ReceivingKey(keys), ReceivingKey(keys)
+    sealed = sending.seal_many([b"%d" % number for number in range(61)])
+    for batch in batches:
+        chosen = []
+        for number, harm in sorted(batch) if rising else batch:
+            frame = sealed[number]
+            if harm == 8:
+                frame = frame[:-1] + bytes((frame[-1] ^ 1,))
+            elif harm == 9:
+                frame = frame[: harm + number % 20]
+            chosen.append(frame)
+        wanted = [slow.open(frame) for frame in chosen]
+        at_once = quick.open_in_order(chosen)
+        assert ([quick.open(frame) for frame in chosen] if at_once is None else at_once) == wanted
+
+
+def test_the_quick_way_is_taken_by_what_comes_in_order() -> None:
+    share, other = Share.new(entropy(1)), Share.new(entropy(2))
+    sending = SendingKey(session_keys(DOMAIN, share, other.id, other.public).send)
+    receiving = ReceivingKey(session_keys(DOMAIN, other, share.id, share.public).receive)
+    for size in (1, 3, 64, 300, 1):
+        frames = [b"%d of %d" % (number, size) for number in range(size)]
+        assert receiving.open_in_order(sending.seal_many(frames)) == frames
+    sealed = sending.seal_many([b"a", b"lost", b"c"])
+    assert receiving.open_in_order([sealed[0], sealed[2]]) == [b"a", b"c"]
+    assert receiving.open_in_order([sealed[1]]) is None
+    assert receiving.open(sealed[1]) == b"lost"
+    assert receiving.open(sealed[1]) is SealDrop.REPLAYED
