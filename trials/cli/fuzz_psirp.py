@@ -15,9 +15,10 @@ if TYPE_CHECKING:  # importing the packet tools takes scapy, which only this com
 
     from trials.fuzz.wire import FuzzReport, Target
 
-KINDS = ("control", "node", "attachment")
+KINDS = ("links", "control", "node", "attachment")
 DESCRIPTION = """
-control     payloads of the control plane: messages, courier, link state, sealed frames, topology manager
+links       sealed links: offers of the handshake, sealed frames, sessions in use, ends without a neighbour
+control     payloads of the control plane: messages, courier, link state, control frames, topology manager
 node        whole nodes of a working network: everything that arrives by a link, transport included
 attachment  what applications and nodes say to each other
 """
@@ -43,9 +44,13 @@ def _targets(what: str, seed: int, stack: ExitStack) -> "tuple[dict[str, Target]
     """The targets of one kind, and where their bytes come from."""
     from trials.fuzz import control as fuzz_control
     from trials.fuzz import node as fuzz_node
+    from trials.fuzz.links import FuzzedLinks
 
     rng = random.Random(seed)  # noqa: S311  # repeatable on purpose
     match what:
+        case "links":
+            links = FuzzedLinks(seed)
+            return links.targets(), links.hostile()
         case "control":
             return fuzz_control.control_targets(rng), fuzz_control.hostile_payloads(rng)
         case "attachment":
