@@ -16,7 +16,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from gateway.access import Access
+from gateway.access import AccessRules
 from gateway.access.config import AccessConfigError, AccessSection, access_of
 from gateway.admin.config import AdminConfig, AdminSection, from_section
 from gateway.bootstrapping.config import BootstrappingConfig
@@ -41,8 +41,8 @@ from push_hub.intake import IntakeConfig
 from push_hub.protocol.leases import LeasePolicy
 from push_hub.protocol.urls import UrlError, normalised
 from push_hub.server import ServerConfig
-from push_hub.sse import StreamConfig
-from push_hub.verifier import VerifierConfig
+from push_hub.sse import HubStreamConfig
+from push_hub.verifier import IntentVerifierConfig
 from serving.limits import Rate
 from serving.tls import TlsError, TlsFiles, TlsPort
 
@@ -125,13 +125,13 @@ class LimitsSection(Struct, frozen=True, forbid_unknown_fields=True):
     requests_per_client_burst: Seconds = ServerConfig().per_client.burst
     requests_per_topic: Seconds = ServerConfig().per_topic.per_second
     requests_per_topic_burst: Seconds = ServerConfig().per_topic.burst
-    pending_checks: Count = VerifierConfig().max_pending
+    pending_checks: Count = IntentVerifierConfig().max_pending
     waiting_topics: Count = IntakeConfig().max_waiting_topics
     fetches: Count = IntakeConfig().max_fetches
     deliveries: Count = QueueLimits().in_flight
     deliveries_per_host: Count = QueueLimits().per_host
     delivery_timeout: Seconds = QueueLimits().timeout
-    streams: Count = StreamConfig().max_streams
+    streams: Count = HubStreamConfig().max_streams
     kept_publications: Count = Retention().publications
     kept_bytes: Count = Retention().bytes
     kept_age: Seconds = Retention().age
@@ -260,7 +260,7 @@ class _Builder:
         except ValueError as error:
             raise _KeyWrongError("admin.listen", str(error)) from None
 
-    def _access(self) -> Access:
+    def _access(self) -> AccessRules:
         try:
             return access_of(self._file.access)
         except AccessConfigError as error:
@@ -342,12 +342,12 @@ class _Builder:
                 trusted_proxies=frozenset(hub.trusted_proxies),
                 publisher_tokens=self._secrets("hub.publisher_tokens_file", hub.publisher_tokens_file),
             ),
-            verifier=VerifierConfig(max_pending=limits.pending_checks, leases=leases),
+            verifier=IntentVerifierConfig(max_pending=limits.pending_checks, leases=leases),
             deliveries=QueueLimits(
                 in_flight=limits.deliveries, per_host=limits.deliveries_per_host, timeout=limits.delivery_timeout
             ),
             retention=Retention(limits.kept_publications, limits.kept_bytes, limits.kept_age),
-            streams=StreamConfig(max_streams=limits.streams),
+            streams=HubStreamConfig(max_streams=limits.streams),
             diagnostics=DiagnosticsConfig(operator_token=operator[0] if operator else None),
             canary=CanaryConfig(hub.canary.enabled, hub.canary.interval, hub.canary.deadline),
             stop_grace=hub.stop_grace,

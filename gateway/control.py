@@ -21,9 +21,9 @@ from gateway.events import (
     CrossingPublished,
     DeliveryRefused,
     GatewayEvent,
+    GatewayStoreFailed,
     ItemAsked,
     ItemSubscribed,
-    StoreFailed,
 )
 from gateway.model import (
     FOREVER,
@@ -31,11 +31,11 @@ from gateway.model import (
     Adapter,
     Asker,
     Crossing,
-    Network,
+    InformationNetwork,
+    ItemSubscription,
     NetworkError,
     NotAllowedError,
     RefusedError,
-    Subscription,
 )
 from gateway.store import ControlStore, item_from
 from identifiers import Identifier, ItemId
@@ -85,7 +85,7 @@ class Control:
     def __init__(
         self,
         store: ControlStore,
-        network: Network,
+        network: InformationNetwork,
         clock: Callable[[], float],
         config: ControlConfig | None = None,
         observer: Callable[[GatewayEvent], None] | None = None,
@@ -138,7 +138,7 @@ class Control:
         since: Identifier | None = None,
         *,
         limited: bool = True,
-    ) -> Subscription:
+    ) -> ItemSubscription:
         """Want a name, until the lease ends (None: until it is withdrawn). It is on disk when this returns.
 
         `since` counts for who is the first to want the item; others look with `recent` for what they missed.
@@ -154,7 +154,7 @@ class Control:
         ):
             raise RefusedError(f"{who!r} has {self.config.max_per_subscriber} subscriptions, which is the limit")
         until = FOREVER if lease is None else self._clock() + min(max(lease, 0.0), self.config.max_lease)
-        subscription = Subscription(adapter.name, who, what, where, item, until)
+        subscription = ItemSubscription(adapter.name, who, what, where, item, until)
         await asyncio.wrap_future(self._store.database.write(partial(ControlStore.put, subscription)))
         await self._follow(item, since)
         return subscription
@@ -204,7 +204,7 @@ class Control:
         if reason is not None:
             raise NotAllowedError(reason)
 
-    def subscriptions(self, item: ItemId) -> list[Subscription]:
+    def subscriptions(self, item: ItemId) -> list[ItemSubscription]:
         return self._store.live(item, self._clock())
 
     def follows(self, item: ItemId) -> bool:
@@ -266,7 +266,7 @@ class Control:
     async def _hand_out(self, item: ItemId, crossing: Crossing) -> None:
         """Hand a version to everybody; tries again until all have taken it or it is refused for good."""
         origin = None if crossing.version is None else self._own.get(crossing.version)
-        by_adapter: dict[str, list[Subscription]] = {}
+        by_adapter: dict[str, list[ItemSubscription]] = {}
         for subscription in self._store.live(item, self._clock()):
             by_adapter.setdefault(subscription.adapter, []).append(subscription)
         for name, subscriptions in by_adapter.items():
@@ -275,7 +275,7 @@ class Control:
                 await self._deliver(adapter, item, crossing, subscriptions)
 
     async def _deliver(
-        self, adapter: Adapter, item: ItemId, crossing: Crossing, subscriptions: list[Subscription]
+        self, adapter: Adapter, item: ItemId, crossing: Crossing, subscriptions: list[ItemSubscription]
     ) -> None:
         wait = self.config.retry_base
         is_kept = False
@@ -294,7 +294,7 @@ class Control:
                         await asyncio.wrap_future(self._store.database.write(work))
                         is_kept = True
                     except StorageError as failure:  # on the next round, perhaps
-                        self._tell(StoreFailed(str(failure)))
+                        self._tell(GatewayStoreFailed(str(failure)))
                 await asyncio.sleep(wait)
                 wait = min(2 * wait, self.config.retry_cap)
                 continue
@@ -314,7 +314,7 @@ class Control:
                         await self.unsubscribe(adapter, subscription.who, subscription.what)
                 self._follow_all()
             except StorageError as error:  # what cannot be read or written now may be on the next round
-                self._tell(StoreFailed(str(error)))
+                self._tell(GatewayStoreFailed(str(error)))
 
     async def _advertise_all(self) -> None:
         after = b""
@@ -348,7 +348,7 @@ class Control:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._tell(StoreFailed(str(error)))
+            self._tell(GatewayStoreFailed(str(error)))
 
     def _tell(self, event: GatewayEvent) -> None:
         if self._observer is not None:

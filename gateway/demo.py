@@ -46,7 +46,7 @@ class DemoError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class DemoArrival:
     """An entry that the reader got, `delay` seconds after the blog had written it."""
 
     number: int
@@ -79,7 +79,7 @@ class Summary:
 class Demo:
     """Use as `async with Demo(data, told) as demo`, then `await demo.write()` as often as wanted."""
 
-    def __init__(self, data: Path, told: Callable[[Arrival], None], entry_bytes: int = 200) -> None:
+    def __init__(self, data: Path, told: Callable[[DemoArrival], None], entry_bytes: int = 200) -> None:
         self.summary = Summary()
         self.addresses: dict[str, str] = {}
         self.dashboards: dict[str, str] = {}
@@ -245,7 +245,7 @@ class Demo:
         return web.Response()
 
     def _note(self, number: int, now: float, size: int) -> None:
-        arrival = Arrival(number, now - self._written[number], size)
+        arrival = DemoArrival(number, now - self._written[number], size)
         self._arrived[number] = None
         while len(self._arrived) > REMEMBERED:
             self._arrived.popitem(last=False)

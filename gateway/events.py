@@ -83,7 +83,7 @@ class ItemSubscribed:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreFailed:
+class GatewayStoreFailed:
     """Something could not be read or written; it is tried again."""
 
     reason: str
@@ -98,5 +98,5 @@ GatewayEvent = (
     | PublishFailed
     | ItemAsked
     | ItemSubscribed
-    | StoreFailed
+    | GatewayStoreFailed
 )

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from gateway.access import Access, AccessGuard
+from gateway.access import AccessGuard, AccessRules
 from gateway.adapters.chat import ChatAdapter
 from gateway.adapters.chat_store import MIGRATIONS as CHAT_TABLES
 from gateway.adapters.chat_store import ChatStore
@@ -70,7 +70,7 @@ class GatewayConfig:
     """Where traces go. Whoever starts the gateway passes the observer that writes them."""
     admin: AdminConfig | None = None
     """The operator's port: dashboard, metrics and health. None: there is none, and nothing is counted."""
-    access: Access = field(default_factory=Access)
+    access: AccessRules = field(default_factory=AccessRules)
     """Who may publish and subscribe."""
 
 

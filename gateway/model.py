@@ -35,7 +35,7 @@ NOBODY_KNOWN = Asker()
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class ItemSubscription:
     """Who wants what, where it is to go, and until when. (adapter, who, what) is its key."""
 
     adapter: str
@@ -75,7 +75,7 @@ class Adapter(Protocol):
     def item_of(self, what: str) -> ItemId:
         """The ids of a name of this protocol; `RefusedError` for what is none."""
 
-    async def deliver(self, crossing: Crossing, subscriptions: Sequence[Subscription]) -> None:
+    async def deliver(self, crossing: Crossing, subscriptions: Sequence[ItemSubscription]) -> None:
         """Hand a publication to these subscribers. What must not be lost is on disk when this returns; raising
         means «bring it again»."""
 
@@ -83,7 +83,7 @@ class Adapter(Protocol):
 Listener = Callable[[Crossing], Awaitable[None]]
 
 
-class Network(Protocol):
+class InformationNetwork(Protocol):
     """The information-centric network, as far as the control function needs it."""
 
     async def publish(self, item: ItemId, crossing: Crossing) -> Identifier:

@@ -8,8 +8,8 @@ from gateway.envelope import ENVELOPE_VERSION, EnvelopeError, Header, seal, unse
 from gateway.model import Crossing, Listener, NetworkError
 from identifiers import Identifier, ItemId
 from psirp_stack.control.codes import Code
-from psirp_stack.node.api import Client, NotAttachedError, PsirpError, Subscription
-from psirp_stack.node.attachment import Publication, Why
+from psirp_stack.node.api import Client, ItemListener, NotAttachedError, PsirpError
+from psirp_stack.node.attachment import ReceivedVersion, Why
 
 LASTING = frozenset({Code.NOT_ALLOWED, Code.TOO_LARGE, Code.WRONG_IDS, Code.SCOPE_WITH_SAME_ID, Code.ITEM_WITH_SAME_ID})
 """Refusals that asking again does not change."""
@@ -31,7 +31,7 @@ class PsirpNetwork:
         """Where the node is, for looking at what it has at hand; without it, `recent` knows nothing."""
         self.unreadable = 0
         """Versions that no gateway put together, and that were passed over."""
-        self._subscriptions: dict[ItemId, Subscription] = {}
+        self._subscriptions: dict[ItemId, ItemListener] = {}
 
     @property
     def matched(self) -> tuple[int, int]:
@@ -65,7 +65,7 @@ class PsirpNetwork:
             raise _network_error(error) from error
 
     async def subscribe(self, item: ItemId, listener: Listener, since: Identifier | None) -> None:
-        async def take(publication: Publication) -> None:
+        async def take(publication: ReceivedVersion) -> None:
             crossing = self._opened(publication)
             if crossing is not None:
                 await listener(crossing)
@@ -88,7 +88,7 @@ class PsirpNetwork:
         """Asked by an application of its own: the node tells one who comes late what it has, and the others nothing."""
         if self._socket is None:
             return []
-        found: list[Publication] = []
+        found: list[ReceivedVersion] = []
         try:
             async with await Client.attach(self._socket, application="gateway, looking back") as client:
                 await client.subscribe(item.sid, item.rid, found.append, since=since)
@@ -99,7 +99,7 @@ class PsirpNetwork:
             raise _network_error(error) from error
         return [crossing for publication in found if (crossing := self._opened(publication)) is not None]
 
-    def _opened(self, publication: Publication) -> Crossing | None:
+    def _opened(self, publication: ReceivedVersion) -> Crossing | None:
         try:
             header, body = unseal(publication.content)
         except EnvelopeError:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gateway.model import Crossing, Subscription
+from gateway.model import Crossing, ItemSubscription
 from identifiers import Identifier, ItemId
 from storage import Database, Migration, Transaction
 
@@ -58,7 +58,7 @@ class ControlStore:
     def __init__(self, database: Database) -> None:
         self.database = database
 
-    def live(self, item: ItemId, now: float) -> list[Subscription]:
+    def live(self, item: ItemId, now: float) -> list[ItemSubscription]:
         rows = self.database.read(
             f"SELECT {_COLUMNS} FROM control_subscriptions WHERE item = ? AND until > ?",  # noqa: S608
             (bytes(item), now),
@@ -73,14 +73,14 @@ class ControlStore:
         )
         return [item for (item,) in rows]
 
-    def ended(self, now: float, limit: int) -> list[Subscription]:
+    def ended(self, now: float, limit: int) -> list[ItemSubscription]:
         rows = self.database.read(
             f"SELECT {_COLUMNS} FROM control_subscriptions WHERE until <= ? ORDER BY until LIMIT ?",  # noqa: S608
             (now, limit),
         )
         return [_subscription(row) for row in rows]
 
-    def of_adapter(self, adapter: str) -> list[Subscription]:
+    def of_adapter(self, adapter: str) -> list[ItemSubscription]:
         rows = self.database.read(
             f"SELECT {_COLUMNS} FROM control_subscriptions WHERE adapter = ?",  # noqa: S608
             (adapter,),
@@ -139,7 +139,7 @@ class ControlStore:
     # Pieces of work for `Database.write`.
 
     @staticmethod
-    def put(subscription: Subscription, tx: Transaction) -> None:
+    def put(subscription: ItemSubscription, tx: Transaction) -> None:
         tx.execute(
             f"INSERT INTO control_subscriptions ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?) "  # noqa: S608
             'ON CONFLICT DO UPDATE SET "where" = excluded."where", item = excluded.item, until = excluded.until',
@@ -212,8 +212,8 @@ def item_from(packed: bytes) -> ItemId:
     return ItemId(Identifier(packed[:half]), Identifier(packed[half:]))
 
 
-def _subscription(row: Sequence[object]) -> Subscription:
+def _subscription(row: Sequence[object]) -> ItemSubscription:
     adapter, who, what, where, item, until = row
     if not isinstance(item, bytes) or not isinstance(until, float):
         raise TypeError("a row of another table")
-    return Subscription(str(adapter), str(who), str(what), str(where), item_from(item), until)
+    return ItemSubscription(str(adapter), str(who), str(what), str(where), item_from(item), until)

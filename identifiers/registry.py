@@ -63,7 +63,7 @@ class NamingMismatchError(RegistryError):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RegisteredTopic:
     """One registered topic. `topic` is spelled https when that spelling is known."""
 
     topic: Topic
@@ -113,7 +113,7 @@ class Registry:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def add(self, topic: Topic) -> Entry:
+    def add(self, topic: Topic) -> RegisteredTopic:
         """Register a topic and wait until it is on disk. Adding it again changes nothing."""
         return self.add_soon([topic]).result()[0]
 
@@ -125,7 +125,7 @@ class Registry:
             self.add_soon(batch).result()
         return self.count() - before
 
-    def add_soon(self, topics: Sequence[Topic]) -> Future[list[Entry]]:
+    def add_soon(self, topics: Sequence[Topic]) -> Future[list[RegisteredTopic]]:
         """Register topics in one transaction; the future resolves once they are on disk."""
         prepared = [self._prepared(topic) for topic in topics]
         return self._database.write(lambda transaction: self._insert(transaction, prepared))
@@ -140,14 +140,14 @@ class Registry:
         done.add_done_callback(self._note_removal)
         return done
 
-    def by_topic(self, topic: Topic) -> Entry | None:
+    def by_topic(self, topic: Topic) -> RegisteredTopic | None:
         item = self._naming.of_topic(topic)
         if not self._guard.may_know(fingerprint_of(item)):
             return None
         rows = self._database.read("SELECT transports FROM registry_topics WHERE key = ?", (key_of(topic),))
         return _entry(key_of(topic), rows[0][0], item) if rows else None
 
-    def by_item(self, item: ItemId) -> Entry | None:
+    def by_item(self, item: ItemId) -> RegisteredTopic | None:
         fingerprint = fingerprint_of(item)
         if not self._guard.may_know(fingerprint):
             return None
@@ -157,11 +157,11 @@ class Registry:
                 return _entry(key, transports, item)
         return None
 
-    def below(self, place: str) -> Iterator[Entry]:
+    def below(self, place: str) -> Iterator[RegisteredTopic]:
         """Everything at or below a domain (`example.com`) or a URL (`http://example.com/feeds`), in order."""
         return self._in_range(*range_below(place))
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[RegisteredTopic]:
         return self._in_range(*EVERYTHING)
 
     def count(self) -> int:
@@ -206,8 +206,10 @@ class Registry:
         item = self._naming.of_topic(topic)
         return key_of(topic), topic, item, fingerprint_of(item)
 
-    def _insert(self, transaction: Transaction, prepared: list[tuple[bytes, Topic, ItemId, int]]) -> list[Entry]:
-        entries: list[Entry] = []
+    def _insert(
+        self, transaction: Transaction, prepared: list[tuple[bytes, Topic, ItemId, int]]
+    ) -> list[RegisteredTopic]:
+        entries: list[RegisteredTopic] = []
         added: list[int] = []
         for key, topic, item, fingerprint in prepared:
             known = transaction.execute(
@@ -235,7 +237,7 @@ class Registry:
                 self._filling.add(added)
         return entries
 
-    def _in_range(self, first: bytes, end: bytes) -> Iterator[Entry]:
+    def _in_range(self, first: bytes, end: bytes) -> Iterator[RegisteredTopic]:
         comparison = ">="
         while True:
             rows = self._database.read(
@@ -296,9 +298,9 @@ def fingerprint_of(item: ItemId) -> int:
     return int.from_bytes(hashlib.blake2b(bytes(item), digest_size=8).digest(), "big", signed=True)
 
 
-def _entry(key: bytes, transports: int, item: ItemId) -> Entry:
+def _entry(key: bytes, transports: int, item: ItemId) -> RegisteredTopic:
     known = Transport(transports)
-    return Entry(topic_of(key, "https" if Transport.HTTPS in known else "http"), item, known)
+    return RegisteredTopic(topic_of(key, "https" if Transport.HTTPS in known else "http"), item, known)
 
 
 def _delete(transaction: Transaction, key: bytes) -> bool:

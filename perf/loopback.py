@@ -18,7 +18,7 @@ ANSWER_LIMIT = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class LoopbackRequest:
     method: str
     target: str
     head: bytes
@@ -35,7 +35,7 @@ class Request:
 
 Reply = Callable[[bytes], None]
 """Sends an answer. May be called later; does nothing when the other side has gone."""
-Handler = Callable[[Request, Reply], None]
+Handler = Callable[[LoopbackRequest, Reply], None]
 
 
 def answer(status: int, body: bytes = b"", headers: Mapping[str, str] | None = None) -> bytes:
@@ -64,7 +64,7 @@ class Connection(asyncio.Protocol):
             if len(buffer) < whole:
                 break
             method, target, _ = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ", 2)
-            self._handler(Request(method, target, head, buffer[end + len(END) : whole]), self._reply)
+            self._handler(LoopbackRequest(method, target, head, buffer[end + len(END) : whole]), self._reply)
             buffer = buffer[whole:]
         self._buffer = buffer
 
@@ -102,7 +102,7 @@ class Server:
             server.close()
 
 
-class Client:
+class LoopbackClient:
     """One kept-alive connection to one server. Raises `ConnectionError` when the other side is gone."""
 
     def __init__(self, url: str, from_address: str | None = None) -> None:

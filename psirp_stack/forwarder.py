@@ -27,7 +27,7 @@ from operator import length_hint
 from psirp_stack.filters.keyed import KeyedNode
 from psirp_stack.forwarding_memory import LoopMemory, RouteCache
 from psirp_stack.forwarding_model import FILTER_BYTES, TABLES, Decision, Drop, ForwardingTable, LinkNumber, Tags
-from psirp_stack.forwarding_rules import Route, Rules
+from psirp_stack.forwarding_rules import ForwardingRoute, ForwardingRules
 from psirp_stack.wire.chain import MALFORMED, metadata_offset
 from psirp_stack.wire.numbers import (
     COLLECTED_FID_OFFSET,
@@ -107,9 +107,9 @@ A plain tuple, since it is taken apart in the innermost loop. Flows that need th
 its identity.
 """
 
-_NO_ROUTE = Route(b"", drop=Drop.MALFORMED)
+_NO_ROUTE = ForwardingRoute(b"", drop=Drop.MALFORMED)
 
-_Known = tuple[_ShortWay | None, Route]
+_Known = tuple[_ShortWay | None, ForwardingRoute]
 """The short way, where the frames of a flow may take it, and the route in full for those that may not.
 
 A plain tuple, since it is taken apart for every frame.
@@ -163,7 +163,7 @@ class Forwarder:
 
     def replace_table(self, table: ForwardingTable) -> None:
         """Use another table from now on. What was cached or remembered under the old one is forgotten."""
-        self._rules = Rules(table, self._keyed)
+        self._rules = ForwardingRules(table, self._keyed)
         self._rules.periods = self._periods
         self._forget()
         self._loops.clear()
@@ -289,7 +289,9 @@ class Forwarder:
         for send_many in departure.sends:
             send_many(frames)
 
-    def _judge(self, frame: bytes, arrival: LinkNumber | None, now: float) -> tuple[Route, bytes, Drop | None]:
+    def _judge(
+        self, frame: bytes, arrival: LinkNumber | None, now: float
+    ) -> tuple[ForwardingRoute, bytes, Drop | None]:
         """Route, frame as it leaves, and why it is dropped. Counts what is known here: arrival, cache, drop."""
         statistics = self._statistics
         statistics.received += 1
@@ -347,7 +349,7 @@ class Forwarder:
             cache = self._caches[arrival] = RouteCache(self._cache_entries)
         return cache
 
-    def _short_way(self, key: bytes, route: Route) -> _ShortWay | None:
+    def _short_way(self, key: bytes, route: ForwardingRoute) -> _ShortWay | None:
         """How the frames of a flow get through `forward` quickly, None when each needs all the rules."""
         if route.deliver or route.may_return or route.detoured:
             return None

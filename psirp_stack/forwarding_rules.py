@@ -26,7 +26,7 @@ _ALL_BITS = (1 << FILTER_BITS) - 1
 _AFTER_TTL = TTL_OFFSET + 1
 
 
-class Route(NamedTuple):
+class ForwardingRoute(NamedTuple):
     """What the rules say of a forwarding header that arrived on a given link."""
 
     header: bytes
@@ -40,7 +40,7 @@ class Route(NamedTuple):
     """The filter leaves longer than it came, by a way round a link that is down."""
 
 
-class Rules:
+class ForwardingRules:
     """One node's table, laid out for testing filters."""
 
     def __init__(self, table: ForwardingTable, keyed: KeyedNode | None = None) -> None:
@@ -65,42 +65,44 @@ class Rules:
         ]
         self._every_link = tuple(sorted(table.links))
 
-    def route(self, header: bytes, arrival: LinkNumber | None) -> Route:
+    def route(self, header: bytes, arrival: LinkNumber | None) -> ForwardingRoute:
         fid = header[FID_OFFSET:]
         ttl = header[TTL_OFFSET]
         if fid == BROADCAST_FID:
             return self._broadcast(header, ttl, arrival)
         index = fid[FILTER_BYTES]
         if index >= TABLES:
-            return Route(header, drop=Drop.UNKNOWN_TABLE)
+            return ForwardingRoute(header, drop=Drop.UNKNOWN_TABLE)
         filter_bits = int.from_bytes(fid[:FILTER_BYTES], "big")
         if filter_bits.bit_count() > MAX_FILTER_FILL:
-            return Route(header, drop=Drop.OVERFULL)
+            return ForwardingRoute(header, drop=Drop.OVERFULL)
         if ttl == 0:
-            return Route(header, drop=Drop.TTL_EXPIRED)
+            return ForwardingRoute(header, drop=Drop.TTL_EXPIRED)
         out, deliver = self._named(filter_bits, index, arrival)
         arrived = header
         if self._detours and self._detours[index]:
             header = self._sent_round(header, filter_bits, index, out)
         if not out and not deliver:
-            return Route(header, drop=Drop.NO_MATCH)
+            return ForwardingRoute(header, drop=Drop.NO_MATCH)
         if ttl == 1:
             if not deliver:
-                return Route(header, drop=Drop.TTL_EXPIRED)
+                return ForwardingRoute(header, drop=Drop.TTL_EXPIRED)
             out = set()
         missing = filter_bits ^ _ALL_BITS
         may_return = any(not tag & missing for number, tag in self._incoming[index] if number != arrival)
-        return Route(_one_hop_older(header, ttl), tuple(sorted(out)), deliver, None, may_return, header is not arrived)
+        return ForwardingRoute(
+            _one_hop_older(header, ttl), tuple(sorted(out)), deliver, None, may_return, header is not arrived
+        )
 
-    def _broadcast(self, header: bytes, ttl: int, arrival: LinkNumber | None) -> Route:
+    def _broadcast(self, header: bytes, ttl: int, arrival: LinkNumber | None) -> ForwardingRoute:
         """The all-ones filter goes one hop: out on every link where it begins, up the stack where it arrives."""
         if arrival is not None:
-            return Route(_one_hop_older(header, ttl), deliver=True)
+            return ForwardingRoute(_one_hop_older(header, ttl), deliver=True)
         if not self._every_link:
-            return Route(header, drop=Drop.NO_MATCH)
+            return ForwardingRoute(header, drop=Drop.NO_MATCH)
         if ttl <= 1:
-            return Route(header, drop=Drop.TTL_EXPIRED)
-        return Route(_one_hop_older(header, ttl), self._every_link)
+            return ForwardingRoute(header, drop=Drop.TTL_EXPIRED)
+        return ForwardingRoute(_one_hop_older(header, ttl), self._every_link)
 
     def _sent_round(self, header: bytes, filter_bits: int, index: int, out: set[LinkNumber]) -> bytes:
         """Add the ways round links that are named and down. They may begin where the frame came from."""

@@ -25,7 +25,7 @@ from push_hub.ports import OverloadedError, PingTaker
 from push_hub.protocol.numbers import Mode, Parameter
 from push_hub.protocol.verification import Intent
 from push_hub.subscriptions import Subscriptions
-from push_hub.verifier import Verifier
+from push_hub.verifier import IntentVerifier
 from serving.port import Port, PortConfig
 from storage import Database, Migration, StorageError, Transaction
 
@@ -152,7 +152,7 @@ class Canary:
         self._subscribed = asyncio.Event()
         self._well = True
         self._subscriptions: Subscriptions | None = None
-        self._verifier: Verifier | None = None
+        self._verifier: IntentVerifier | None = None
         self._pings: PingTaker | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -182,7 +182,7 @@ class Canary:
 
     # -- life
 
-    async def start(self, subscriptions: Subscriptions, verifier: Verifier, pings: PingTaker) -> None:
+    async def start(self, subscriptions: Subscriptions, verifier: IntentVerifier, pings: PingTaker) -> None:
         self._subscriptions, self._verifier, self._pings = subscriptions, verifier, pings
         await self._listen()
         self._task = asyncio.create_task(self._beat_forever())
@@ -217,7 +217,7 @@ class Canary:
         else:
             self._pulse.saw(number, "its ping is stored, but its document was not fetched")
 
-    async def _subscribe(self, subscriptions: Subscriptions, verifier: Verifier, *, afresh: bool) -> None:
+    async def _subscribe(self, subscriptions: Subscriptions, verifier: IntentVerifier, *, afresh: bool) -> None:
         now = self._clock()
         found = subscriptions.find(self.topic, self.callback, now)
         if found is not None and afresh:

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from aiohttp import hdrs, web
 
 from push_hub.delivery import Delivery
-from push_hub.model import Subscription
+from push_hub.model import HubSubscription
 from push_hub.protocol.requests import RequestError
 from push_hub.protocol.urls import UrlError, normalised
 from push_hub.subscriptions import Pending, Subscriptions
@@ -115,7 +115,7 @@ class Diagnostics:
     # -- what is known
 
     def _about_subscription(
-        self, topic: str, callback: str, found: Subscription | None, pending: Pending | None
+        self, topic: str, callback: str, found: HubSubscription | None, pending: Pending | None
     ) -> Json:
         document: Json = {
             "topic": topic,
@@ -196,7 +196,7 @@ class Diagnostics:
             raise RequestError("this is for the operator: send Authorization: Bearer TOKEN", 401)
 
     def _check_proof(
-        self, request: web.Request, topic: str, callback: str, found: Subscription | None, now: float
+        self, request: web.Request, topic: str, callback: str, found: HubSubscription | None, now: float
     ) -> None:
         match = _PROOF.match(request.headers.get(hdrs.AUTHORIZATION, ""))
         if match is None:

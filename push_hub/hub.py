@@ -21,24 +21,24 @@ from push_hub.canary import MIGRATIONS as CANARY_TABLES
 from push_hub.canary import Canary, CanaryConfig, remove_traces
 from push_hub.delivery import MIGRATIONS as DELIVERY_TABLES
 from push_hub.delivery import ContentRefusedError, Delivery, DeliveryConfig, QueueLimits, Retention
-from push_hub.delivery import OverloadedError as DeliveryOverloadedError
+from push_hub.delivery import DeliveryOverloadedError as DeliveryOverloadedError
 from push_hub.diagnostics import Diagnostics, DiagnosticsConfig
 from push_hub.health import MIGRATIONS as HEALTH_TABLES
 from push_hub.health import Check, Health, HealthConfig, HealthReport, QueueLevel
 from push_hub.intake import MIGRATIONS as INTAKE_TABLES
 from push_hub.intake import Intake, IntakeConfig
 from push_hub.listeners import GuardedListener
-from push_hub.model import Content, Dialect, HubListener, Publication, Subscription
+from push_hub.model import Content, Dialect, HubListener, HubPublication, HubSubscription
 from push_hub.policy import AllOf, AllPublisherPolicies, OnlyOwnSelf, OnlyTopics
-from push_hub.ports import Elsewhere, GetFailedError, Nowhere, OverloadedError, PublisherPolicy, Response, Validator
+from push_hub.ports import Elsewhere, GetFailedError, GetResponse, Nowhere, OverloadedError, PublisherPolicy, Validator
 from push_hub.protocol.numbers import Mode
 from push_hub.protocol.requests import RequestError
 from push_hub.protocol.verification import Intent
 from push_hub.schema import HUB_TABLES, SUBSCRIPTION_TABLES
 from push_hub.server import HubServer, ServerConfig
-from push_hub.sse import StreamConfig, Streams
+from push_hub.sse import HubStreamConfig, Streams
 from push_hub.subscriptions import DEFAULT_HISTORY_ROWS, Change, Subscriptions
-from push_hub.verifier import Verifier, VerifierConfig
+from push_hub.verifier import IntentVerifier, IntentVerifierConfig
 from serving.outbound.addresses import AddressPolicy
 from serving.outbound.client import ClientConfig, OutboundClient
 from serving.outbound.errors import OutboundError, ShareTakenError
@@ -66,12 +66,12 @@ class HubConfig:
     only_own_self: bool = False
     """Refuse a topic whose document names another address as its own (costs a fetch for each new subscription)."""
     server: ServerConfig = field(default_factory=ServerConfig)
-    verifier: VerifierConfig = field(default_factory=VerifierConfig)
+    verifier: IntentVerifierConfig = field(default_factory=IntentVerifierConfig)
     deliveries: QueueLimits = field(default_factory=QueueLimits)
     retention: Retention = field(default_factory=Retention)
     max_requests_out: int = 4096
     intake: IntakeConfig = field(default_factory=IntakeConfig)
-    streams: StreamConfig = field(default_factory=StreamConfig)
+    streams: HubStreamConfig = field(default_factory=HubStreamConfig)
     diagnostics: DiagnosticsConfig = field(default_factory=DiagnosticsConfig)
     canary: CanaryConfig = field(default_factory=CanaryConfig)
     health: HealthConfig = field(default_factory=HealthConfig)
@@ -94,7 +94,7 @@ class GuardedGetter:
         timeout: float,  # noqa: ASYNC109 - a bound of the port
         max_bytes: int,
         counted: Callable[[str], bool] | None = None,
-    ) -> Response:
+    ) -> GetResponse:
         try:
             answer = await self._client.request(
                 "GET",
@@ -109,7 +109,7 @@ class GuardedGetter:
             raise
         except OutboundError as error:
             raise GetFailedError(error.reason) from error
-        return Response(answer.status, answer.body)
+        return GetResponse(answer.status, answer.body)
 
 
 class Hub:
@@ -156,7 +156,7 @@ class Hub:
         return self._running.delivery
 
     @property
-    def verifier(self) -> Verifier:
+    def verifier(self) -> IntentVerifier:
         return self._running.verifier
 
     @property
@@ -200,7 +200,7 @@ class Hub:
         """
         await self._running.intake.offer(topic, content, self_url)
 
-    async def deliver(self, topic: str, self_url: str, content: Content) -> Publication:
+    async def deliver(self, topic: str, self_url: str, content: Content) -> HubPublication:
         """Send this state of a topic to its subscribers here. It is on disk when this returns.
 
         Listeners are not told: whoever calls this knows, and a gateway must not hear its own echo.
@@ -343,7 +343,7 @@ class Hub:
         delivery = Delivery(
             database, subscriptions, client, delivery_config, self._clock, self._observer, gone=self._gone
         )
-        verifier = Verifier(
+        verifier = IntentVerifier(
             subscriptions,
             GuardedGetter(client),
             config.verifier,
@@ -452,7 +452,7 @@ class Hub:
             raise RuntimeError("the hub is not running")
         return self._parts
 
-    async def accept_from_intake(self, topic: str, self_url: str, content: Content) -> Publication:
+    async def accept_from_intake(self, topic: str, self_url: str, content: Content) -> HubPublication:
         publication = await self._accept(topic, self_url, content)
         canary = self._running.canary
         if canary is not None and topic == canary.topic:
@@ -464,7 +464,7 @@ class Hub:
         self._running.streams.published(topic)
         return publication
 
-    async def _accept(self, topic: str, self_url: str, content: Content) -> Publication:
+    async def _accept(self, topic: str, self_url: str, content: Content) -> HubPublication:
         try:
             return await self._running.delivery.accept(topic, self_url, content)
         except DeliveryOverloadedError as error:
@@ -482,7 +482,7 @@ class Hub:
         for listener in self._listeners:
             listener.subscription_changed(change.topic, change.live)
 
-    def _gone(self, subscription: Subscription) -> None:
+    def _gone(self, subscription: HubSubscription) -> None:
         self._in_background(self._remove(subscription))
 
     def _in_background(self, work: Coroutine[None, None, None]) -> None:
@@ -494,7 +494,7 @@ class Hub:
         with suppress(StorageError):  # the intake's next round sees that somebody is subscribed
             await self._running.intake.wanted(topic)
 
-    async def _remove(self, subscription: Subscription) -> None:
+    async def _remove(self, subscription: HubSubscription) -> None:
         with suppress(StorageError):  # the next delivery gets a 410 again
             change = await self._running.subscriptions.remove(
                 subscription.id, "its callback answered 410 (gone)", self._clock()
@@ -532,7 +532,7 @@ class _ListenedSink:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
 
-    async def accept(self, topic: str, self_url: str, content: Content) -> Publication:
+    async def accept(self, topic: str, self_url: str, content: Content) -> HubPublication:
         return await self._hub.accept_from_intake(topic, self_url, content)
 
 
@@ -543,7 +543,7 @@ class _Parts:
     subscriptions: Subscriptions
     client: OutboundClient
     delivery: Delivery
-    verifier: Verifier
+    verifier: IntentVerifier
     intake: Intake
     streams: Streams
     app: web.Application

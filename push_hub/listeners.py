@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from push_hub.events import Observer, PartFailed
-from push_hub.model import HubListener, Publication
+from push_hub.model import HubListener, HubPublication
 
 
 class GuardedListener:
@@ -13,7 +13,7 @@ class GuardedListener:
         self._listener = listener
         self._observer = observer
 
-    def publication_accepted(self, publication: Publication) -> None:
+    def publication_accepted(self, publication: HubPublication) -> None:
         self._guarded(lambda: self._listener.publication_accepted(publication))
 
     def subscription_changed(self, topic: str, live: int) -> None:

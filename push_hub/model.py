@@ -24,7 +24,7 @@ class SignatureMethod(StrEnum):
     SHA512 = "sha512"
 
 
-class Subscription(NamedTuple):
+class HubSubscription(NamedTuple):
     """A verified subscription. (topic, callback) is its key; `id` orders the fan-out.
 
     A named tuple, because one is made for each delivery and a frozen dataclass takes four times as long to make.
@@ -60,7 +60,7 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True)
-class Publication:
+class HubPublication:
     """One accepted state of a topic, stored once for all its subscribers."""
 
     id: int
@@ -73,17 +73,17 @@ class Publication:
 class SubscriberSource(Protocol):
     """Where the fan-out finds who to deliver to."""
 
-    def page(self, topic: str, after_id: int, limit: int, now: float) -> Sequence[Subscription]:
+    def page(self, topic: str, after_id: int, limit: int, now: float) -> Sequence[HubSubscription]:
         """Live subscriptions of the topic with an id above `after_id`, in id order."""
 
-    def get(self, subscription_id: int, now: float) -> Subscription | None:
+    def get(self, subscription_id: int, now: float) -> HubSubscription | None:
         """One subscription, if it is still live."""
 
 
 class HubListener(Protocol):
     """What somebody outside the hub (the gateway) may want to hear. Called on the event loop; must not block."""
 
-    def publication_accepted(self, publication: Publication) -> None: ...
+    def publication_accepted(self, publication: HubPublication) -> None: ...
 
     def subscription_changed(self, topic: str, live: int) -> None:
         """The number of live subscriptions of a topic is now `live`."""

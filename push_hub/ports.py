@@ -25,7 +25,7 @@ class GetFailedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class GetResponse:
     status: int
     body: bytes
 
@@ -40,7 +40,7 @@ class Getter(Protocol):
         timeout: float,  # noqa: ASYNC109 - a bound of the port
         max_bytes: int,
         counted: Callable[[str], bool] | None = None,
-    ) -> Response:
+    ) -> GetResponse:
         """Raises `GetFailedError`.
 
         `counted` is asked before a connection is made, with the prefix of the address it would go to; False refuses

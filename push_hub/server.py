@@ -22,14 +22,14 @@ from push_hub.protocol.numbers import Mode
 from push_hub.protocol.requests import (
     PublishRequest,
     RequestError,
-    Rules,
+    RequestRules,
     SubscribeRequest,
     UnsubscribeRequest,
     parse_request,
 )
 from push_hub.protocol.urls import UrlError, normalised
 from push_hub.protocol.verification import intent_of
-from push_hub.verifier import Verifier
+from push_hub.verifier import IntentVerifier
 from serving.answers import ALLOWED_HEADERS, PREFLIGHT_SECONDS, HttpError, bearer, body_of, is_one_of, refusal
 from serving.events import LimitReached, RequestBroke, RequestRefused
 from serving.fairness import KnownPrefixes
@@ -63,7 +63,7 @@ class ServerConfig:
     per_topic: Rate = field(default_factory=lambda: Rate(20, 200))
     max_limiter_keys: int = 50_000
     storage_retry_after: float = 5.0
-    rules: Rules = field(default_factory=Rules)
+    rules: RequestRules = field(default_factory=RequestRules)
     trusted_proxies: frozenset[str] = frozenset()
     publisher_tokens: tuple[str, ...] = ()
     moved_to: str | None = None
@@ -84,7 +84,7 @@ class HubServer:
     def __init__(
         self,
         config: ServerConfig,
-        verifier: Verifier,
+        verifier: IntentVerifier,
         pings: PingTaker,
         *,
         health: Callable[[], Awaitable[HealthReport]],

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from aiohttp import hdrs, web
 
-from push_hub.model import Publication
+from push_hub.model import HubPublication
 from push_hub.ports import OverloadedError
 from push_hub.protocol.requests import RequestError
 from push_hub.protocol.urls import UrlError, normalised
@@ -25,7 +25,7 @@ HEADERS = sse.HEADERS | {"Access-Control-Allow-Origin": "*"}
 
 
 @dataclass(frozen=True, slots=True)
-class StreamConfig:
+class HubStreamConfig:
     max_streams: int = 2_000
     max_streams_per_client: int = 50
     heartbeat: float = 20.0
@@ -36,13 +36,13 @@ class StreamConfig:
 
 
 class StreamSource(Protocol):
-    def since(self, topic: str, after_id: int, limit: int = 100) -> Sequence[Publication]: ...
+    def since(self, topic: str, after_id: int, limit: int = 100) -> Sequence[HubPublication]: ...
 
-    def latest(self, topic: str, limit: int = 1) -> Sequence[Publication]: ...
+    def latest(self, topic: str, limit: int = 1) -> Sequence[HubPublication]: ...
 
 
 class Streams:
-    def __init__(self, config: StreamConfig, source: StreamSource, gate: Gate) -> None:
+    def __init__(self, config: HubStreamConfig, source: StreamSource, gate: Gate) -> None:
         self._config = config
         self._source = source
         self._gate = gate
@@ -125,7 +125,7 @@ class Streams:
             del self._readers[topic]
 
 
-def event_of(publication: Publication) -> bytes:
+def event_of(publication: HubPublication) -> bytes:
     """One event: a JSON object on one line, the body as text where it is text and base64 where it is not."""
     document: dict[str, str | float] = {
         "topic": publication.topic,

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from push_hub.model import Subscription
+from push_hub.model import HubSubscription
 
 DEFAULT_KEPT = 32_768
 """Subscriptions kept, about 400 bytes each."""
@@ -21,7 +21,7 @@ class _Kept(NamedTuple):
     """When it was read."""
     until: float
     """The end of the lease that ends first."""
-    page: Sequence[Subscription]
+    page: Sequence[HubSubscription]
 
 
 class SubscriberCache:
@@ -34,7 +34,7 @@ class SubscriberCache:
         """Subscriptions that are kept."""
         return self._kept
 
-    def find(self, topic: str, after_id: int, limit: int, stamp: int, now: float) -> Sequence[Subscription] | None:
+    def find(self, topic: str, after_id: int, limit: int, stamp: int, now: float) -> Sequence[HubSubscription] | None:
         key = (topic, after_id, limit)
         kept = self._pages.get(key)
         if kept is None:
@@ -45,7 +45,9 @@ class SubscriberCache:
         self._pages.move_to_end(key)
         return kept.page
 
-    def keep(self, topic: str, after_id: int, limit: int, stamp: int, now: float, page: Sequence[Subscription]) -> None:
+    def keep(
+        self, topic: str, after_id: int, limit: int, stamp: int, now: float, page: Sequence[HubSubscription]
+    ) -> None:
         """Not of subscribers who want differences: whether they get them depends on more than their subscription."""
         if not page or len(page) > self._most:
             return

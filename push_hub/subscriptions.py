@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from push_hub.model import Dialect, SignatureMethod, Subscription
+from push_hub.model import Dialect, HubSubscription, SignatureMethod
 from push_hub.protocol.leases import is_live, lease_until, refresh_at
 from push_hub.protocol.numbers import Mode
 from push_hub.protocol.verification import Intent, intent_from_text, intent_to_text
@@ -75,7 +75,7 @@ class Subscriptions:
 
     # -- reading
 
-    def page(self, topic: str, after_id: int, limit: int, now: float) -> Sequence[Subscription]:
+    def page(self, topic: str, after_id: int, limit: int, now: float) -> Sequence[HubSubscription]:
         # Asked for before the page is read: one that changes in between is kept under a stamp that is over.
         stamps = self._database.read("SELECT stamp FROM subscriber_counts WHERE topic = ?", (topic,))
         if not stamps:
@@ -91,19 +91,19 @@ class Subscriptions:
             (topic, after_id, now, limit),
         )
         methods, dialects = _METHODS, _DIALECTS
-        page = [Subscription(a, topic, b, c, methods[d], dialects[e], f, g == 1) for a, b, c, d, e, f, g, _ in rows]
+        page = [HubSubscription(a, topic, b, c, methods[d], dialects[e], f, g == 1) for a, b, c, d, e, f, g, _ in rows]
         if not any(row[-1] for row in rows):
             self._cache.keep(topic, after_id, limit, stamp, now, page)
         return page
 
-    def get(self, subscription_id: int, now: float) -> Subscription | None:
+    def get(self, subscription_id: int, now: float) -> HubSubscription | None:
         rows = self._database.read(
             f"SELECT {_COLUMNS} FROM subscriptions WHERE id = ?",  # noqa: S608 - own constants
             (subscription_id,),
         )
         return _live(rows, now)
 
-    def find(self, topic: str, callback: str, now: float) -> Subscription | None:
+    def find(self, topic: str, callback: str, now: float) -> HubSubscription | None:
         rows = self._database.read(
             f"SELECT {_COLUMNS} FROM subscriptions WHERE topic = ? AND callback = ?",  # noqa: S608 - own constants
             (topic, callback),
@@ -365,14 +365,14 @@ def _check(intent: Intent) -> str:
     return "the recheck before the lease end" if intent.refresh else f"the check of the {intent.mode} request"
 
 
-def _subscription(row: Row) -> Subscription:
+def _subscription(row: Row) -> HubSubscription:
     number, topic, callback, secret, signature, dialect, until, difference = row
-    return Subscription(
+    return HubSubscription(
         number, topic, callback, secret, _METHODS[signature], _DIALECTS[dialect], until, bool(difference)
     )
 
 
-def _live(rows: Sequence[Row], now: float) -> Subscription | None:
+def _live(rows: Sequence[Row], now: float) -> HubSubscription | None:
     if not rows:
         return None
     found = _subscription(rows[0])

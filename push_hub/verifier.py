@@ -18,10 +18,10 @@ from push_hub.ports import GetFailedError, Getter, OverloadedError, Validator
 from push_hub.protocol.leases import LeasePolicy
 from push_hub.protocol.numbers import CHALLENGE_BYTES, Mode
 from push_hub.protocol.verification import (
-    Answer,
+    CallbackAnswer,
+    CheckFailed,
     CheckSchedule,
     Confirmed,
-    Failed,
     Intent,
     TryAgain,
     Verdict,
@@ -46,7 +46,7 @@ FAULT_PAUSE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class VerifierConfig:
+class IntentVerifierConfig:
     concurrency: int = 200
     per_prefix: int = 20
     """Checks of the network that callbacks are in, whatever names it has: a /24 of IPv4, a /64 of IPv6."""
@@ -80,12 +80,12 @@ class _Place:
         return True
 
 
-class Verifier:
+class IntentVerifier:
     def __init__(
         self,
         subscriptions: Subscriptions,
         getter: Getter,
-        config: VerifierConfig,
+        config: IntentVerifierConfig,
         *,
         changed: Callable[[Change], None],
         validator: Validator | None = None,
@@ -287,7 +287,7 @@ class Verifier:
             and self._queue.retries_on(name_in(intent.callback)) >= self._config.max_retries_per_prefix
         ):
             self._tell(LimitReached("verifier.max_retries_per_prefix"))
-            verdict = Failed(f"{verdict.reason}; not repeated, because too many checks of its network fail")
+            verdict = CheckFailed(f"{verdict.reason}; not repeated, because too many checks of its network fail")
         if isinstance(verdict, TryAgain):
             kept = await self._subscriptions.postpone(
                 pending.row, intent, attempts, verdict.at, verdict.reason, self._clock()
@@ -306,7 +306,7 @@ class Verifier:
         granted = self._config.leases.grant(intent.lease_asked)
         verdict = await self._check(intent, granted, 1, counted, synchronous=True)
         await self._apply(None, intent, verdict, sent_at, granted)
-        return verdict.reason if isinstance(verdict, Failed) else None
+        return verdict.reason if isinstance(verdict, CheckFailed) else None
 
     async def _check(
         self, intent: Intent, granted: int, attempts: int, counted: Counted, *, synchronous: bool
@@ -323,14 +323,14 @@ class Verifier:
             schedule=self._config.schedule,
         )
 
-    async def _ask(self, url: str, counted: Counted) -> Answer:
+    async def _ask(self, url: str, counted: Counted) -> CallbackAnswer:
         try:
             response = await self._getter.get(
                 url, timeout=self._config.timeout, max_bytes=self._config.max_answer_bytes, counted=counted
             )
         except GetFailedError as error:
-            return Answer(None, reason=error.reason)
-        return Answer(response.status, response.body)
+            return CallbackAnswer(None, reason=error.reason)
+        return CallbackAnswer(response.status, response.body)
 
     async def _apply(
         self, row: int | None, intent: Intent, verdict: Verdict, sent_at: float, granted: int

@@ -43,7 +43,7 @@ def refusal(error: HttpError) -> web.Response:
     return response
 
 
-class Answers:
+class AnswerMiddleware:
     """The middleware of a port for people. `names` are those it is known by, beside addresses; None: all are.
 
     `translated` knows the errors of the handlers: what to answer, or None for what is a mistake of ours.

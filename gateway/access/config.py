@@ -6,10 +6,10 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from gateway.access.rules import (
-    Access,
+    AccessRules,
     Act,
     Effect,
-    Origin,
+    EntrySide,
     Rule,
     client_networks,
     topic_pattern,
@@ -31,7 +31,7 @@ class AccessRule(Struct, frozen=True, forbid_unknown_fields=True):
     callbacks: tuple[Name, ...] = ()
     clients: tuple[Name, ...] = ()
     signers: tuple[Annotated[str, Meta(pattern=HASH_HEX)], ...] = ()
-    origin: Origin | None = None
+    origin: EntrySide | None = None
     token: bool = False
     reason: Annotated[str, Meta(max_length=200)] = ""
 
@@ -48,9 +48,9 @@ class AccessConfigError(ValueError):
         self.what = what
 
 
-def access_of(section: AccessSection) -> Access:
+def access_of(section: AccessSection) -> AccessRules:
     """The rules as they are applied. Raises `AccessConfigError`."""
-    return Access(tuple(_rule(place, rule) for place, rule in enumerate(section.rules)), section.default)
+    return AccessRules(tuple(_rule(place, rule) for place, rule in enumerate(section.rules)), section.default)
 
 
 def _rule(place: int, rule: AccessRule) -> Rule:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from gateway.access.guard import AccessGuard
-from gateway.access.rules import Act, Effect, Request
+from gateway.access.rules import AccessRequest, Act, Effect
 from push_hub.hub import Hub
 
 PAGE = 200
@@ -26,7 +26,7 @@ async def end_forbidden(hub: Hub, guard: AccessGuard, clock: Callable[[], float]
             while page := hub.subscriptions.page(topic, last, PAGE, clock()):
                 last = page[-1].id
                 for one in page:
-                    reason = rules.refusal(Request(Act.SUBSCRIBE, topic, callback=one.callback))
+                    reason = rules.refusal(AccessRequest(Act.SUBSCRIBE, topic, callback=one.callback))
                     if reason is not None:
                         await hub.deny(topic, one.callback, reason)
                         ended += 1

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gateway.access.rules import Access, Act, Origin, Request
+from gateway.access.rules import AccessRequest, AccessRules, Act, EntrySide
 from gateway.model import NOBODY_KNOWN, Asker, Crossing
 
 
 @dataclass(frozen=True, slots=True)
-class PublicationRefused:
+class ArrivalRefused:
     """The network brought something that nobody may publish here."""
 
     name: str
@@ -18,7 +18,7 @@ class PublicationRefused:
 class AccessGuard:
     """Is a `Validator` and a `PublisherPolicy` of the hub. `rules` may be replaced at any time."""
 
-    def __init__(self, rules: Access, observer: Callable[[object], None] | None = None) -> None:
+    def __init__(self, rules: AccessRules, observer: Callable[[object], None] | None = None) -> None:
         self.rules = rules
         self.refused = 0
         self._observer = observer
@@ -26,26 +26,26 @@ class AccessGuard:
     # For the hub.
 
     async def refusal(self, topic: str, callback: str) -> str | None:
-        return self._count(self.rules.refusal(Request(Act.SUBSCRIBE, topic, callback=callback)))
+        return self._count(self.rules.refusal(AccessRequest(Act.SUBSCRIBE, topic, callback=callback)))
 
     def publisher_refusal(self, topic: str, client: str, *, token: bool) -> str | None:
-        return self._count(self.rules.refusal(Request(Act.PUBLISH, topic, client=client, token=token)))
+        return self._count(self.rules.refusal(AccessRequest(Act.PUBLISH, topic, client=client, token=token)))
 
     # For other adapters.
 
     def other_refusal(self, act: Act, name: str, asker: Asker = NOBODY_KNOWN) -> str | None:
-        return self._count(self.rules.refusal(Request(act, name, client=asker.client, token=asker.token)))
+        return self._count(self.rules.refusal(AccessRequest(act, name, client=asker.client, token=asker.token)))
 
     # For the network.
 
     def admits(self, crossing: Crossing, signer: bytes | None) -> bool:
         """Whether what another gateway published is taken here."""
-        request = Request(
-            Act.PUBLISH, crossing.name, Origin.NETWORK, signer=None if signer is None else signer.hex().lower()
+        request = AccessRequest(
+            Act.PUBLISH, crossing.name, EntrySide.NETWORK, signer=None if signer is None else signer.hex().lower()
         )
         reason = self._count(self.rules.refusal(request))
         if reason is not None and self._observer is not None:
-            self._observer(PublicationRefused(crossing.name, reason))
+            self._observer(ArrivalRefused(crossing.name, reason))
         return reason is None
 
     def _count(self, reason: str | None) -> str | None:

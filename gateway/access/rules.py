@@ -27,7 +27,7 @@ class Effect(StrEnum):
     DENY = "deny"
 
 
-class Origin(StrEnum):
+class EntrySide(StrEnum):
     """Where a publication comes from."""
 
     WEB = "web"
@@ -37,13 +37,13 @@ class Origin(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class AccessRequest:
     """Somebody wants to do something. What is None is not known."""
 
     act: Act
     name: str
     """A topic's URL, or user@domain with perhaps a path behind it."""
-    origin: Origin = Origin.WEB
+    origin: EntrySide = EntrySide.WEB
     callback: str | None = None
     client: str | None = None
     token: bool = False
@@ -65,12 +65,12 @@ class Rule:
     """As topics, but with their scheme: where deliveries go."""
     clients: tuple[Network, ...] = ()
     signers: frozenset[str] = frozenset()
-    origin: Origin | None = None
+    origin: EntrySide | None = None
     token: bool = False
     """Only with a publisher's token."""
     reason: str = ""
 
-    def matches(self, request: Request, place: "Place") -> bool:
+    def matches(self, request: AccessRequest, place: "NamePlace") -> bool:
         return (
             request.act in self.acts
             and (not self.topics or any(_covers(pattern, place.address) for pattern in self.topics))
@@ -84,7 +84,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NamePlace:
     """What rules look at in a name."""
 
     host: str
@@ -92,13 +92,13 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class AccessRules:
     """All rules, in their order."""
 
     rules: tuple[Rule, ...] = ()
     default: Effect = Effect.ALLOW
 
-    def refusal(self, request: Request) -> str | None:
+    def refusal(self, request: AccessRequest) -> str | None:
         """Why somebody may not, or None when they may."""
         if not self.rules and self.default is Effect.ALLOW:
             return None
@@ -115,18 +115,18 @@ class Access:
         return f"no rule of this gateway lets you {request.act} here"
 
 
-def place_of(name: str) -> Place | None:
+def place_of(name: str) -> NamePlace | None:
     """Both spellings of a topic, http and https, are one place, as they are one item."""
     try:
         if "://" not in name:
             # What is below somebody's name, like their receipts, is theirs as the name itself is.
             user, domain = split_user(name.partition("/")[0])
-            return Place(domain, f"{domain}/{user}")
+            return NamePlace(domain, f"{domain}/{user}")
         parts = urlsplit(Topic.parse(name).url)
     except (TopicError, ValueError):
         return None
     address = name_without_scheme(parts.geturl())
-    return Place(parts.hostname or "", address)
+    return NamePlace(parts.hostname or "", address)
 
 
 def name_without_scheme(url: str) -> str:

@@ -21,7 +21,7 @@ from gateway.adapters.chat_messages import (
     CONTENT_TYPE,
     MAX_RECEIVED,
     ChatError,
-    Message,
+    ChatMessage,
     Receipt,
     address_of,
     checked_text,
@@ -31,11 +31,11 @@ from gateway.adapters.chat_messages import (
     write_message,
     write_receipt,
 )
-from gateway.adapters.chat_store import ChatStore, Line, State
-from gateway.adapters.errands import Errands
+from gateway.adapters.chat_store import ChatStore, Line, MessageState
+from gateway.adapters.keyed_worker import KeyedWorker
 from gateway.control import Control
-from gateway.events import GatewayEvent, PublishFailed, StoreFailed
-from gateway.model import NOBODY_KNOWN, Asker, Crossing, NetworkError, NotAllowedError, RefusedError, Subscription
+from gateway.events import GatewayEvent, GatewayStoreFailed, PublishFailed
+from gateway.model import NOBODY_KNOWN, Asker, Crossing, ItemSubscription, NetworkError, NotAllowedError, RefusedError
 from gateway.store import ControlStore
 from identifiers import ItemId, Naming, TopicError
 from identifiers.naming import split_user
@@ -102,8 +102,8 @@ class ChatAdapter:
         self._observer = observer
         self._pages: dict[str, set[asyncio.Event]] = {}
         self._subscriptions = subscriptions
-        self._sending = Errands(self._send, observer)
-        self._confirming = Errands(self._confirm, observer)
+        self._sending = KeyedWorker(self._send, observer)
+        self._confirming = KeyedWorker(self._confirm, observer)
         self._sweeping: asyncio.Task[None] | None = None
         self.closing = False
 
@@ -119,7 +119,7 @@ class ChatAdapter:
             raise RefusedError(str(error)) from None
         return ItemId(self._naming.of_seed(domain), self._naming.of_seed(user + RECEIPTS))
 
-    async def deliver(self, crossing: Crossing, subscriptions: Sequence[Subscription]) -> None:
+    async def deliver(self, crossing: Crossing, subscriptions: Sequence[ItemSubscription]) -> None:
         if crossing.kind != self.name:
             raise RefusedError(f"a publication of {crossing.kind!r} is no message")
         try:
@@ -133,7 +133,7 @@ class ChatAdapter:
                 raise RefusedError(f"{document.creator} wrote on the item of {partner}")
             await self._take(document, subscription, is_receipt=partner != subscription.what)
 
-    async def _take(self, document: Message | Receipt, subscription: Subscription, *, is_receipt: bool) -> None:
+    async def _take(self, document: ChatMessage | Receipt, subscription: ItemSubscription, *, is_receipt: bool) -> None:
         user = subscription.who
         if isinstance(document, Receipt):
             if is_receipt and document.to == user:
@@ -146,7 +146,7 @@ class ChatAdapter:
             now = self._clock()
             # A clock that is ahead must not put a message behind everything that is said later.
             at = min(document.at, now) if document.at > 0 else now
-            line = Line(0, user, document.creator, False, document.id, document.text, at, State.OWED, 1, 0)
+            line = Line(0, user, document.creator, False, document.id, document.text, at, MessageState.OWED, 1, 0)
             if await self._write(partial(_arrive_if_talking, line, self.config.keep)):
                 self._changed(user)
             self._confirming.wake((user, document.creator))
@@ -275,7 +275,7 @@ class ChatAdapter:
             raise ChatError(f"you do not talk to {address}")
         # On the item of one's own name: that is where it is published.
         self._control.check(Act.PUBLISH, user, asker)
-        line = Line(0, user, address, True, name, text, self._clock(), State.WAITING, 1, 0)
+        line = Line(0, user, address, True, name, text, self._clock(), MessageState.WAITING, 1, 0)
         said = await self._write(partial(ChatStore.say, line, self.config.keep, self.config.max_waiting))
         if said is None:
             raise ChatError(f"{self.config.max_waiting} of your messages wait for the network: try again later")
@@ -307,11 +307,11 @@ class ChatAdapter:
         """Publish what a user said, in order. Whether nothing is left."""
         while lines := self.store.to_send(user, PAGE):
             for line in lines:
-                message = Message(line.id, line.user, line.text, line.at, line.partner, line.attempt)
+                message = ChatMessage(line.id, line.user, line.text, line.at, line.partner, line.attempt)
                 state = await self._publish(line.user, line.user, write_message(message))
                 if state is None:
                     return False
-                await self._write(partial(ChatStore.settle, line.place, State.WAITING, state))
+                await self._write(partial(ChatStore.settle, line.place, MessageState.WAITING, state))
                 self._changed(line.user)
         return True
 
@@ -332,7 +332,7 @@ class ChatAdapter:
             await self._write(partial(_confirmed, user, partner, [line.place for line in owed]))
         return True
 
-    async def _publish(self, user: str, what: str, document: bytes) -> State | None:
+    async def _publish(self, user: str, what: str, document: bytes) -> MessageState | None:
         """What became of it; None when it is to be tried again."""
         try:
             async with asyncio.timeout(self.config.publish_timeout):
@@ -340,8 +340,8 @@ class ChatAdapter:
         except (NetworkError, RefusedError, TimeoutError) as error:
             lasting = error.lasting if isinstance(error, NetworkError) else isinstance(error, RefusedError)
             self._tell(PublishFailed(what, str(error) or "the network did not take it in time", lasting))
-            return State.FAILED if lasting else None
-        return State.SENT
+            return MessageState.FAILED if lasting else None
+        return MessageState.SENT
 
     async def _sweep(self) -> None:
         while True:
@@ -352,7 +352,7 @@ class ChatAdapter:
                     if user not in self._pages:
                         await self.leave(user)
             except StorageError as error:
-                self._tell(StoreFailed(str(error)))
+                self._tell(GatewayStoreFailed(str(error)))
             await asyncio.sleep(SWEEP_EVERY)
 
     # Small things.

@@ -36,7 +36,7 @@ class ChatError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class ChatMessage:
     """One text of one person."""
 
     id: str
@@ -96,7 +96,7 @@ def link_of(address: str) -> str:
     return f"http://{domain}/{quote(user, safe='')}"
 
 
-def write_message(message: Message) -> bytes:
+def write_message(message: ChatMessage) -> bytes:
     more = [f"<dc:date>{_iso(message.at)}</dc:date>"]
     if message.to:
         more.append(f"<psph:to>{_escape(message.to)}</psph:to>")
@@ -114,7 +114,7 @@ def write_receipt(receipt: Receipt) -> bytes:
     return _document(receipt.id, f"Receipt from {receipt.creator}", receipt.creator, text, more)
 
 
-def read(body: bytes) -> Message | Receipt:
+def read(body: bytes) -> ChatMessage | Receipt:
     """The message or receipt in a document; `ChatError` for anything else."""
     found = _Reader().read(body)
     if not found.rss or not found.channels:
@@ -132,7 +132,7 @@ def read(body: bytes) -> Message | Receipt:
         if not to:
             raise ChatError("a receipt says whose messages arrived")
         return Receipt(name, creator, to, tuple(found.received), found.begins)
-    return Message(name, creator, checked_text(found.text), _seconds(found.date), to, _attempt(found.attempt))
+    return ChatMessage(name, creator, checked_text(found.text), _seconds(found.date), to, _attempt(found.attempt))
 
 
 @dataclass(slots=True)

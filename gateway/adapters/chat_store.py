@@ -67,7 +67,7 @@ _NO_PLACE = 2**62
 _COLUMNS = "place, user, partner, mine, id, text, at, state, attempt, change"
 
 
-class State(IntEnum):
+class MessageState(IntEnum):
     """How far a message is. The first four are of our own messages, the others of a partner's."""
 
     WAITING = 0
@@ -90,7 +90,7 @@ class Line:
     id: str
     text: str
     at: float
-    state: State
+    state: MessageState
     attempt: int
     change: int
 
@@ -255,13 +255,13 @@ class ChatStore:
         """Write down a partner's message; whether it is new. One that was here is only acknowledged again."""
         known = _find(line, tx)
         if known is not None:
-            tx.execute("UPDATE chat_messages SET state = ? WHERE place = ?", (State.OWED, known.place))
+            tx.execute("UPDATE chat_messages SET state = ? WHERE place = ?", (MessageState.OWED, known.place))
             return False
         _insert(line, keep, tx)
         return True
 
     @staticmethod
-    def settle(place: int, expected: State, state: State, tx: Transaction) -> None:
+    def settle(place: int, expected: MessageState, state: MessageState, tx: Transaction) -> None:
         tx.execute(
             "UPDATE chat_messages SET state = ?, change = ? WHERE place = ? AND state = ?",
             (state, _next_change(tx), place, expected),
@@ -272,7 +272,7 @@ class ChatStore:
         """Receipts are nothing that a page shows, so this is no change."""
         tx.execute_many(
             "UPDATE chat_messages SET state = ? WHERE place = ? AND state = ?",
-            [(State.ACKNOWLEDGED, place, State.OWED) for place in places],
+            [(MessageState.ACKNOWLEDGED, place, MessageState.OWED) for place in places],
         )
 
     @staticmethod
@@ -291,15 +291,15 @@ class ChatStore:
                 continue
             place, state = rows[0]
             last = max(last, place)
-            if state != State.DELIVERED:
+            if state != MessageState.DELIVERED:
                 tx.execute(
                     "UPDATE chat_messages SET state = ?, change = ? WHERE place = ?",
-                    (State.DELIVERED, _next_change(tx), place),
+                    (MessageState.DELIVERED, _next_change(tx), place),
                 )
         again = tx.execute(
             "UPDATE chat_messages SET state = ?, attempt = attempt + 1 WHERE user = ? AND partner = ? AND mine = 1 "
             "AND state = ? AND place < ? AND attempt < ? RETURNING 1",
-            (State.WAITING, user, partner, State.SENT, last, max_attempts),
+            (MessageState.WAITING, user, partner, MessageState.SENT, last, max_attempts),
         )
         return bool(again)
 
@@ -332,4 +332,4 @@ def _next_change(tx: Transaction) -> int:
 
 def _line(row: Row) -> Line:
     place, user, partner, mine, name, text, at, state, attempt, change = row
-    return Line(place, user, partner, bool(mine), name, text, at, State(state), attempt, change)
+    return Line(place, user, partner, bool(mine), name, text, at, MessageState(state), attempt, change)

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 
-from gateway.events import GatewayEvent, StoreFailed
+from gateway.events import GatewayEvent, GatewayStoreFailed
 from gateway.model import Advertising, NetworkError
 from gateway.store import item_from
 from identifiers import ItemId, Naming, Topic, TopicError
@@ -105,7 +105,7 @@ class NetworkDemand:
 
     def _written(self, done: Future[None]) -> None:
         if not done.cancelled() and (error := done.exception()) is not None:
-            self._tell(StoreFailed(str(error)))
+            self._tell(GatewayStoreFailed(str(error)))
 
     # In the background.
 
@@ -146,7 +146,7 @@ class NetworkDemand:
                 await (self._advertise(topic, item) if advertise else self._forget(topic, item))
             except (NetworkError, StorageError) as error:
                 if isinstance(error, StorageError):
-                    self._tell(StoreFailed(str(error)))
+                    self._tell(GatewayStoreFailed(str(error)))
                 elif error.lasting:
                     continue
                 await asyncio.sleep(PAUSE)

@@ -12,12 +12,12 @@ from concurrent.futures import Future
 from functools import partial
 
 from gateway.control import Control
-from gateway.events import GatewayEvent, PublishFailed, StoreFailed
-from gateway.model import Crossing, NetworkError, RefusedError, Subscription
+from gateway.events import GatewayEvent, GatewayStoreFailed, PublishFailed
+from gateway.model import Crossing, ItemSubscription, NetworkError, RefusedError
 from gateway.store import ControlStore
 from identifiers import ItemId, Naming, Topic, TopicError
 from push_hub.hub import Hub
-from push_hub.model import Content, Publication
+from push_hub.model import Content, HubPublication
 from push_hub.protocol.requests import RequestError
 from storage import StorageError
 
@@ -80,7 +80,7 @@ class PushAdapter:
 
     # What the hub tells.
 
-    def publication_accepted(self, publication: Publication) -> None:
+    def publication_accepted(self, publication: HubPublication) -> None:
         self._wake.set()
 
     def subscription_changed(self, topic: str, live: int) -> None:
@@ -89,7 +89,7 @@ class PushAdapter:
 
     # What the control function brings.
 
-    async def deliver(self, crossing: Crossing, subscriptions: Sequence[Subscription]) -> None:
+    async def deliver(self, crossing: Crossing, subscriptions: Sequence[ItemSubscription]) -> None:
         if crossing.kind != self.name:
             raise RefusedError(f"a publication of {crossing.kind!r} is no document of a topic")
         secure = crossing.name.startswith("https:")
@@ -133,7 +133,7 @@ class PushAdapter:
                 else:
                     await self._control.unsubscribe(self, THE_HUB, topic)
             except StorageError as error:
-                self._tell(StoreFailed(str(error)))
+                self._tell(GatewayStoreFailed(str(error)))
                 self._changed.setdefault(topic, wanted)
                 await asyncio.sleep(LONGEST_WAIT)
             finally:
@@ -160,11 +160,11 @@ class PushAdapter:
                 # Not waited for: until it is written, positions say what was published. Writes keep their order.
                 self._store.database.write(partial(ControlStore.move_cursor, CURSOR, position))
             except StorageError as error:
-                self._tell(StoreFailed(str(error)))
+                self._tell(GatewayStoreFailed(str(error)))
                 await asyncio.sleep(LONGEST_WAIT)
 
-    async def _export_page(self, page: Sequence[Publication]) -> None:
-        by_topic: dict[str, list[Publication]] = {}
+    async def _export_page(self, page: Sequence[HubPublication]) -> None:
+        by_topic: dict[str, list[HubPublication]] = {}
         for publication in page:
             by_topic.setdefault(publication.topic, []).append(publication)
         gate = asyncio.Semaphore(TOPICS_AT_ONCE)
@@ -177,7 +177,7 @@ class PushAdapter:
             if error is not None:
                 raise error
 
-    async def _export_topic(self, publications: list[Publication], gate: asyncio.Semaphore) -> None:
+    async def _export_topic(self, publications: list[HubPublication], gate: asyncio.Semaphore) -> None:
         async with gate:
             for publication in publications:
                 if publication.id <= self._store.exported(publication.topic):
@@ -190,7 +190,7 @@ class PushAdapter:
                 work = partial(ControlStore.exported_to, publication.topic, publication.id)
                 self._written[publication.topic] = self._store.database.write(work)
 
-    async def _export_one(self, publication: Publication) -> None:
+    async def _export_one(self, publication: HubPublication) -> None:
         if self._hub.canary is not None and publication.topic == self._hub.canary.topic:
             return
         content = publication.content

@@ -1,6 +1,6 @@
 """Plain readers and writers behind the control function: one subscription for each open stream, gone with it.
 
-No HTTP here: `gateway.web.stream_routes` writes to connections what a `Stream` has for them.
+No HTTP here: `gateway.web.stream_routes` writes to connections what a `ReaderStream` has for them.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from gateway.access.rules import Act
 from gateway.control import Control
-from gateway.model import NOBODY_KNOWN, Asker, Crossing, NetworkError, NotAllowedError, RefusedError, Subscription
+from gateway.model import NOBODY_KNOWN, Asker, Crossing, ItemSubscription, NetworkError, NotAllowedError, RefusedError
 from gateway.store import ControlStore
 from identifiers import Identifier, IdentifierSyntaxError, ItemId, Naming, Topic, TopicError
 
@@ -63,7 +63,7 @@ class StreamConfig:
     """Sites whose scripts may use the facade; `*` for all."""
 
 
-class Stream:
+class ReaderStream:
     """What one reader is to be sent, in order."""
 
     def __init__(self, who: str, what: str, max_bytes: int) -> None:
@@ -149,7 +149,7 @@ class StreamAdapter:
         self._naming = naming
         self._control = control
         self._store = store
-        self._open: dict[str, Stream] = {}
+        self._open: dict[str, ReaderStream] = {}
         self._per_client: dict[str, int] = {}
         self.closing = False
         self.cut = 0
@@ -180,7 +180,7 @@ class StreamAdapter:
         for stream in self._open.values():
             stream.wake()
 
-    async def deliver(self, crossing: Crossing, subscriptions: Sequence[Subscription]) -> None:
+    async def deliver(self, crossing: Crossing, subscriptions: Sequence[ItemSubscription]) -> None:
         if crossing.kind in self.config.hidden_kinds:
             raise RefusedError(f"a publication of {crossing.kind!r} is not shown to everybody")
         for subscription in subscriptions:
@@ -189,11 +189,11 @@ class StreamAdapter:
                 stream.offer(crossing)
 
     @asynccontextmanager
-    async def stream(self, what: str, client: str, since: Identifier | None) -> AsyncGenerator[Stream, None]:
+    async def stream(self, what: str, client: str, since: Identifier | None) -> AsyncGenerator[ReaderStream, None]:
         """Follow a name while this is open. Raises `RefusedError`, `FullError`, `NetworkError`."""
         item = self.item_of(what)
         self._room(client)
-        stream = Stream(secrets.token_hex(8), what, self.config.max_waiting_bytes)
+        stream = ReaderStream(secrets.token_hex(8), what, self.config.max_waiting_bytes)
         self._open[stream.who] = stream
         self._per_client[client] = self._per_client.get(client, 0) + 1
         try:
@@ -220,7 +220,7 @@ class StreamAdapter:
             # Also when the connection's task was cancelled: the lease is only for gateways that are killed.
             await asyncio.shield(self._control.unsubscribe(self, stream.who, what))
 
-    async def renew(self, stream: Stream) -> None:
+    async def renew(self, stream: ReaderStream) -> None:
         try:
             await self._control.subscribe(self, stream.who, stream.what, lease=self.config.lease)
         except NotAllowedError:

@@ -23,7 +23,7 @@ MAX_CLIENTS = 10_000
 WHO_DIGITS = 8
 
 
-class Role(IntEnum):
+class AdminRole(IntEnum):
     VIEWER = 1
     OPERATOR = 2
 
@@ -32,12 +32,12 @@ class Role(IntEnum):
 class Caller:
     """Who asks. `who` tells tokens apart in the audit log without giving them away."""
 
-    role: Role
+    role: AdminRole
     who: str
     address: str
 
 
-class Access:
+class AdminAccess:
     def __init__(self, config: AdminConfig, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._config = config
         self._monotonic = monotonic
@@ -55,7 +55,7 @@ class Access:
         self._config = replace(config, viewer_tokens=viewer_tokens, operator_tokens=operator_tokens)
         return True
 
-    def caller(self, request: web.Request, needed: Role = Role.VIEWER) -> Caller:
+    def caller(self, request: web.Request, needed: AdminRole = AdminRole.VIEWER) -> Caller:
         """Raises `HttpError` when the role is not enough."""
         address = request.remote or ""
         wait = self._requests.take(address, self._monotonic())
@@ -72,7 +72,7 @@ class Access:
         config = self._config
         if not config.viewer_tokens and not config.operator_tokens:
             self._check_name(request)
-            return Caller(Role.OPERATOR, "loopback", address)
+            return Caller(AdminRole.OPERATOR, "loopback", address)
         given = bearer(request)
         if given is None:
             self.refused += 1
@@ -86,7 +86,7 @@ class Access:
                 raise HttpError(429, "too many wrong tokens", wait)
             raise HttpError(401, "this token is not known")
         who = hashlib.sha256(given.encode("utf-8", "surrogateescape")).hexdigest()[:WHO_DIGITS]
-        return Caller(Role.OPERATOR if operates else Role.VIEWER, f"token {who}", address)
+        return Caller(AdminRole.OPERATOR if operates else AdminRole.VIEWER, f"token {who}", address)
 
     def _check_name(self, request: web.Request) -> None:
         host = request.host.rpartition(":")[0] if request.host.count(":") == 1 else request.host

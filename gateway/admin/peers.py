@@ -6,18 +6,18 @@ import msgspec
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
 from gateway.admin.config import MAX_PEERS, AdminConfig
-from gateway.telemetry.recorder import Step
+from gateway.telemetry.recorder import RecordedStep
 
 PEER_SECONDS = 2.0
 MAX_ANSWER = 512 * 1024
 
 
-class PeerWay(msgspec.Struct, frozen=True):
+class PeerPath(msgspec.Struct, frozen=True):
     """Steps of one version at another gateway."""
 
     gateway: str
     version: str
-    steps: list[Step]
+    steps: list[RecordedStep]
 
 
 class Peers:
@@ -32,14 +32,14 @@ class Peers:
         if len(self._peers) < MAX_PEERS:
             self._peers.append(peer)
 
-    async def ways(self, topic: str) -> list[PeerWay]:
+    async def ways(self, topic: str) -> list[PeerPath]:
         """Whoever does not answer in time is left out, and counted."""
         if not self._peers:
             return []
         answers = await asyncio.gather(*(self._ask(peer, topic) for peer in self._peers))
         return [way for answer in answers for way in answer]
 
-    async def _ask(self, peer: str, topic: str) -> list[PeerWay]:
+    async def _ask(self, peer: str, topic: str) -> list[PeerPath]:
         if self._session is None:
             self._session = ClientSession(timeout=ClientTimeout(total=PEER_SECONDS))
         headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
@@ -52,7 +52,7 @@ class Peers:
                     self.failed += 1
                     return []
                 body = await answer.content.read(MAX_ANSWER)
-            return msgspec.json.decode(body, type=list[PeerWay])
+            return msgspec.json.decode(body, type=list[PeerPath])
         except (ClientError, TimeoutError, ValueError, msgspec.MsgspecError):
             self.failed += 1
             return []

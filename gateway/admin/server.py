@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from aiohttp import web
 
-from gateway.admin.access import Access, Role
+from gateway.admin.access import AdminAccess, AdminRole
 from gateway.admin.actions import Actions
 from gateway.admin.audit import AuditLog
 from gateway.admin.config import AdminConfig
 from gateway.admin.health import GatewayHealth
-from gateway.admin.peers import Peers, PeerWay
+from gateway.admin.peers import PeerPath, Peers
 from gateway.admin.snapshot import Snapshots
 from gateway.admin.topics import Topics
 from gateway.admin.viewers import Viewers
@@ -20,7 +20,7 @@ from gateway.telemetry.metrics import Gauges, exposition
 from gateway.telemetry.telemetry import Telemetry
 from push_hub.health import HealthReport
 from push_hub.protocol.urls import UrlError, normalised
-from serving.answers import Answers, HttpError, body_of, json_answer
+from serving.answers import AnswerMiddleware, HttpError, body_of, json_answer
 from serving.port import Port, PortConfig
 from serving.static import add_files
 from serving.tls import CertificateRefused, CertificateReplaced, TlsFiles
@@ -75,7 +75,7 @@ class AdminServer:
         self._gateway = gateway
         self._observer = observer
         self._port: Port | None = None
-        self.access = Access(config)
+        self.access = AdminAccess(config)
         self.audit = AuditLog(gateway.config.data / AUDIT_NAME, config.audit_bytes)
         self.actions = Actions(gateway.hub, self.audit)
         self.health = GatewayHealth(gateway)
@@ -83,7 +83,7 @@ class AdminServer:
         self.topics = Topics(gateway, telemetry, self.peers)
         self.snapshots = Snapshots(gateway, telemetry, self.health, self.topics, config.snapshot_every)
         self.viewers = Viewers(self.snapshots, config.max_viewers, config.snapshot_every)
-        self._app = web.Application(middlewares=[Answers(None, (), None).middleware])
+        self._app = web.Application(middlewares=[AnswerMiddleware(None, (), None).middleware])
         self._add_routes(self._app)
 
     @property
@@ -178,14 +178,14 @@ class AdminServer:
         self.access.caller(request)
         ways = self.telemetry.recorder.ways(request.query.get("topic", ""))
         name = self._gateway.config.name
-        return json_answer([PeerWay(name, way.version, way.steps) for way in ways if way.version is not None])
+        return json_answer([PeerPath(name, way.version, way.steps) for way in ways if way.version is not None])
 
     async def _audit(self, request: web.Request) -> web.StreamResponse:
-        self.access.caller(request, Role.OPERATOR)
+        self.access.caller(request, AdminRole.OPERATOR)
         return json_answer(self.audit.last(AUDIT_SHOWN))
 
     async def _act(self, request: web.Request) -> web.StreamResponse:
-        caller = self.access.caller(request, Role.OPERATOR)
+        caller = self.access.caller(request, AdminRole.OPERATOR)
         # A form of another site cannot send this type, whatever else it can do.
         if request.content_type != "application/json":
             raise HttpError(415, "send JSON: Content-Type: application/json")

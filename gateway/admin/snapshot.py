@@ -130,7 +130,7 @@ class About(msgspec.Struct, frozen=True):
     started: float
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class DashboardSnapshot(msgspec.Struct, frozen=True):
     number: int
     at: float
     about: About
@@ -192,7 +192,7 @@ class Snapshots:
         telemetry, gateway, now = self._telemetry, self._gateway, self._clock()
         self._number += 1
         config = gateway.config
-        snapshot = Snapshot(
+        snapshot = DashboardSnapshot(
             self._number,
             now,
             About(

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gateway.admin.access import Role
-from gateway.admin.peers import Peers, PeerWay
+from gateway.admin.access import AdminRole
+from gateway.admin.peers import PeerPath, Peers
 from gateway.model import RefusedError
 from gateway.telemetry.plain import without_keys
-from gateway.telemetry.recorder import Way
+from gateway.telemetry.recorder import PublicationPath
 from gateway.telemetry.telemetry import Telemetry
 from identifiers import Identifier, ItemId, Topic, TopicError
 from psirp_stack.control.codes import Code
@@ -72,7 +72,7 @@ class DeadRow(msgspec.Struct, frozen=True):
     at: float
 
 
-class Source(msgspec.Struct, frozen=True):
+class TopicSource(msgspec.Struct, frozen=True):
     self_url: str
     fetched_at: float | None
     outcome: str | None
@@ -93,14 +93,14 @@ class Reason(msgspec.Struct, frozen=True):
 
 class Detail(msgspec.Struct, frozen=True):
     row: TopicRow
-    source: Source | None
+    source: TopicSource | None
     subscribers: list[SubscriberRow]
     more_subscribers: int
     dead: list[DeadRow]
     why: Reason
     paths: msgspec.Raw
-    ways: list[Way]
-    elsewhere: list[PeerWay]
+    ways: list[PublicationPath]
+    elsewhere: list[PeerPath]
 
 
 class Topics:
@@ -199,7 +199,7 @@ class Topics:
 
     # One topic.
 
-    async def detail(self, topic: str, role: Role) -> Detail:
+    async def detail(self, topic: str, role: AdminRole) -> Detail:
         """Everything about a topic; shared by those who ask in the same second."""
         key = f"{role.name} {topic}"
         kept = self._details.get(key)
@@ -211,7 +211,7 @@ class Topics:
                 self._details.popitem(last=False)
         return await asyncio.shield(kept[1])
 
-    async def _detail(self, topic: str, role: Role) -> Detail:
+    async def _detail(self, topic: str, role: AdminRole) -> Detail:
         ways = self._telemetry.recorder.ways(topic)
         item = self._item(topic)
         (why, paths), elsewhere = await asyncio.gather(self._network(item), self._peers.ways(topic))
@@ -221,7 +221,7 @@ class Topics:
         dead = hub.delivery.dead_letters(0, MAX_DEAD_SHOWN, topic)
         return Detail(
             row,
-            Source(*rows[0]) if rows else None,
+            TopicSource(*rows[0]) if rows else None,
             self._subscribers(topic, role),
             max(0, row.subscribers - MAX_SUBSCRIBERS_SHOWN),
             [
@@ -234,7 +234,7 @@ class Topics:
             elsewhere,
         )
 
-    def _subscribers(self, topic: str, role: Role) -> list[SubscriberRow]:
+    def _subscribers(self, topic: str, role: AdminRole) -> list[SubscriberRow]:
         hub, now = self._gateway.hub, self._clock()
         rows = []
         for one in hub.subscriptions.page(topic, 0, MAX_SUBSCRIBERS_SHOWN, now):
@@ -245,7 +245,7 @@ class Topics:
             rows.append(
                 SubscriberRow(
                     one.id,
-                    one.callback if role is Role.OPERATOR else without_keys(one.callback),
+                    one.callback if role is AdminRole.OPERATOR else without_keys(one.callback),
                     one.dialect.value,
                     one.secret is not None,
                     one.lease_until,

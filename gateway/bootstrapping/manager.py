@@ -16,11 +16,11 @@ from gateway.bootstrapping.events import (
     TopicReleased,
     ZoneAnnounced,
 )
-from gateway.bootstrapping.manager_desk import DeskLimits, ManagerDesk, Outcome, Requester, Verdict
+from gateway.bootstrapping.manager_table import ManagerLimits, ManagerOutcome, ManagerTable, Requester, RequestVerdict
 from gateway.bootstrapping.messages import (
-    Announcement,
-    MessageError,
-    Requests,
+    SignallingMessageError,
+    TopicRequests,
+    ZoneAnnouncement,
     announcement_item,
     answers_item,
     decode,
@@ -28,12 +28,12 @@ from gateway.bootstrapping.messages import (
     requests_item,
     scope_of,
 )
-from gateway.bootstrapping.outbox import Outbox
+from gateway.bootstrapping.outbox import KeyedOutbox
 from gateway.bootstrapping.store import BootstrappingStore
 from gateway.bootstrapping.upstream import Upstreams
 from identifiers import Identifier, ItemId, Naming, Zone
-from psirp_stack.node.api import Client, NotAttachedError, PsirpError, Subscription
-from psirp_stack.node.attachment import Publication, ScopeChanged
+from psirp_stack.node.api import Client, ItemListener, NotAttachedError, PsirpError
+from psirp_stack.node.attachment import ReceivedVersion, ScopeChanged
 from storage import StorageError
 
 MAX_OTHERS = 10_000
@@ -62,22 +62,22 @@ class Manager:
         self._config = config
         self._clock = clock
         self._observer = observer
-        limits = DeskLimits(
+        limits = ManagerLimits(
             config.max_lease,
             config.max_requesters,
             config.max_topics_per_requester,
             config.max_topics,
             frozenset(config.requester_keys),
         )
-        self.desk = ManagerDesk(name, naming, zones, limits)
+        self.request_table = ManagerTable(name, naming, zones, limits)
         self._scopes = {scope_of(naming, zone) for zone in zones.values()}
         self._announcements = {announcement_item(naming, zone) for zone in zones.values()}
-        self._channels: dict[ItemId, Subscription | None] = {}
+        self._channels: dict[ItemId, ItemListener | None] = {}
         self._requesters: dict[ItemId, Requester] = {}
         self._gone: set[ItemId] = set()
         self._answered: set[ItemId] = set()
         self._others: OrderedDict[ItemId, None] = OrderedDict()
-        self._outbox: Outbox[Requester] = Outbox(self._answer, lambda key, why: self._failed(key[0], why))
+        self._outbox: KeyedOutbox[Requester] = KeyedOutbox(self._answer, lambda key, why: self._failed(key[0], why))
         self._background = Background(lambda why: self._failed("", why))
 
     async def start(self) -> None:
@@ -90,7 +90,7 @@ class Manager:
                 self._answered.add(answers_item(self._naming, self._zones[one.zone], one.requester))
         followed = self._upstreams.followed()
         await self._apply(
-            self.desk.restore(held, self._store.known(), self._upstreams.verdicts(), followed, self._clock())
+            self.request_table.restore(held, self._store.known(), self._upstreams.verdicts(), followed, self._clock())
         )
         self._background.run(self._outbox.run())
         self._background.run(self._end_leases())
@@ -102,16 +102,16 @@ class Manager:
     async def stop(self) -> None:
         await self._background.stop()
 
-    def decided(self, topic: str, verdict: Verdict) -> None:
+    def decided(self, topic: str, verdict: RequestVerdict) -> None:
         self._tell(TopicDecided(topic, verdict.accepted, verdict.reason))
-        for key in self.desk.decide(topic, verdict):
+        for key in self.request_table.decide(topic, verdict):
             self._outbox.put(key)
 
     # Being known.
 
     async def _announce(self, zone: Zone) -> None:
         item = announcement_item(self._naming, zone)
-        content = encode(Announcement(zone.domain, self._name, self._naming.announcement))
+        content = encode(ZoneAnnouncement(zone.domain, self._name, self._naming.announcement))
         await until_done(lambda: self._client.publish(item.sid, item.rid, content), partial(self._failed, zone.domain))
         self._tell(ZoneAnnounced(zone.domain))
 
@@ -152,15 +152,15 @@ class Manager:
         else:  # it was let go meanwhile, perhaps to be followed anew
             await self._unfollow(subscription)
 
-    async def _heard(self, item: ItemId, publication: Publication) -> None:
+    async def _heard(self, item: ItemId, publication: ReceivedVersion) -> None:
         try:
             message = decode(publication.content)
-        except MessageError as error:
+        except SignallingMessageError as error:
             self._strange(item, f"something that is no message: {error}")
             return
         zone = self._zones.get(message.zone)
         if (
-            not isinstance(message, Requests)
+            not isinstance(message, TopicRequests)
             or zone is None
             or requests_item(self._naming, zone, message.requester) != item
         ):
@@ -170,7 +170,7 @@ class Manager:
         self._requesters[item] = (message.zone, message.requester)
         self._answered.add(answers_item(self._naming, zone, message.requester))
         signer = "" if publication.signer is None else publication.signer.hex()
-        outcome = self.desk.hear(message, self._clock(), signer)
+        outcome = self.request_table.hear(message, self._clock(), signer)
         if outcome.refused is not None:
             self._failed(message.zone, outcome.refused)
             return
@@ -188,7 +188,7 @@ class Manager:
             self._others.popitem(last=False)
         self._background.run(self._unfollow(self._channels.pop(item, None)))
 
-    async def _unfollow(self, subscription: Subscription | None) -> None:
+    async def _unfollow(self, subscription: ItemListener | None) -> None:
         if subscription is not None:
             with contextlib.suppress(PsirpError, NotAttachedError):
                 await self._client.unsubscribe(subscription)
@@ -196,7 +196,7 @@ class Manager:
     def _let_go(self, item: ItemId) -> None:
         """Forget a requester whose channel is gone, once nothing is held for it."""
         key = self._requesters.get(item)
-        if key is not None and not self.desk.gone(*key):
+        if key is not None and not self.request_table.gone(*key):
             return
         # All at once: when it comes back the next moment, it is somebody new.
         self._gone.discard(item)
@@ -204,7 +204,7 @@ class Manager:
         subscription = self._channels.pop(item, None)
         self._background.run(self._unfollow(subscription) if key is None else self._forget(item, key, subscription))
 
-    async def _forget(self, item: ItemId, key: Requester, subscription: Subscription | None) -> None:
+    async def _forget(self, item: ItemId, key: Requester, subscription: ItemListener | None) -> None:
         await self._unfollow(subscription)
         answers = answers_item(self._naming, self._zones[key[0]], key[1])
         self._outbox.forget(key)
@@ -217,7 +217,7 @@ class Manager:
 
     # Acting and answering.
 
-    async def _apply(self, outcome: Outcome) -> None:
+    async def _apply(self, outcome: ManagerOutcome) -> None:
         if outcome.put or outcome.dropped or outcome.known is not None:
             work = partial(BootstrappingStore.change, outcome)
             try:
@@ -235,12 +235,12 @@ class Manager:
     async def _answer(self, key: Requester) -> None:
         item = answers_item(self._naming, self._zones[key[0]], key[1])
         self._answered.add(item)
-        await self._client.publish(item.sid, item.rid, encode(self.desk.answers(key)))
+        await self._client.publish(item.sid, item.rid, encode(self.request_table.answers(key)))
 
     async def _end_leases(self) -> None:
         while True:
             await asyncio.sleep(self._config.tick)
-            outcome = self.desk.expire(self._clock())
+            outcome = self.request_table.expire(self._clock())
             if outcome.dropped:
                 for zone, requester in outcome.answer:
                     item = requests_item(self._naming, self._zones[zone], requester)

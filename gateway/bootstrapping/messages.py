@@ -2,9 +2,9 @@
 
 | item, below the zone's signalling scope | content | published by |
 |---|---|---|
-| h(".com") | `Announcement` | the zone's manager |
-| h(".com/REQUESTER") | `Requests`: everything that one gateway wants of the zone | that gateway |
-| h(".com/REQUESTER/answers") | `Answers`: what became of each | the zone's manager |
+| h(".com") | `ZoneAnnouncement` | the zone's manager |
+| h(".com/REQUESTER") | `TopicRequests`: everything that one gateway wants of the zone | that gateway |
+| h(".com/REQUESTER/answers") | `RequestAnswers`: what became of each | the zone's manager |
 
 Each version is the whole state, not a change of it, so a lost or repeated one does no harm. A subscriber in the network
 hears only one publisher of an item: that is why every requester has an item of its own.
@@ -30,7 +30,7 @@ RequesterId = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 Reason = Annotated[str, Meta(max_length=MAX_REASON)]
 
 
-class Mode(StrEnum):
+class RequestMode(StrEnum):
     SUBSCRIBE = "subscribe"
     UNSUBSCRIBE = "unsubscribe"
 
@@ -39,7 +39,7 @@ class _Message(Struct, frozen=True, array_like=True, forbid_unknown_fields=True)
     pass
 
 
-class Announcement(_Message, frozen=True, tag="announcement"):
+class ZoneAnnouncement(_Message, frozen=True, tag="announcement"):
     """Somebody manages this zone, and names topics so."""
 
     zone: Name
@@ -48,15 +48,15 @@ class Announcement(_Message, frozen=True, tag="announcement"):
     """`scheme/hash`"""
 
 
-class Request(_Message, frozen=True):
-    mode: Mode
+class TopicRequest(_Message, frozen=True):
+    mode: RequestMode
     topic: Url
     number: Count
     """Asking again has a higher number: that renews the lease."""
     lease: Count
 
 
-class Requests(_Message, frozen=True, tag="requests"):
+class TopicRequests(_Message, frozen=True, tag="requests"):
     """Everything that a requester wants of a zone; what is missing in it is wanted no longer."""
 
     zone: Name
@@ -65,10 +65,10 @@ class Requests(_Message, frozen=True, tag="requests"):
     hash: Name
     serial: Count
     """Higher in every newer list of this requester."""
-    requests: Annotated[tuple[Request, ...], Meta(max_length=MAX_TOPICS_IN_MESSAGE)]
+    requests: Annotated[tuple[TopicRequest, ...], Meta(max_length=MAX_TOPICS_IN_MESSAGE)]
 
 
-class Answer(_Message, frozen=True):
+class RequestAnswer(_Message, frozen=True):
     topic: Url
     number: Count
     """Of the request that this answers."""
@@ -76,20 +76,20 @@ class Answer(_Message, frozen=True):
     reason: Reason
 
 
-class Answers(_Message, frozen=True, tag="answers"):
+class RequestAnswers(_Message, frozen=True, tag="answers"):
     zone: Name
     requester: RequesterId
     manager: Name
     naming: Name
     heard: Count
     """The serial of the last list that was heard."""
-    answers: Annotated[tuple[Answer, ...], Meta(max_length=MAX_TOPICS_IN_MESSAGE)]
+    answers: Annotated[tuple[RequestAnswer, ...], Meta(max_length=MAX_TOPICS_IN_MESSAGE)]
 
 
-Message = Announcement | Requests | Answers
+Message = ZoneAnnouncement | TopicRequests | RequestAnswers
 
 
-class MessageError(ValueError):
+class SignallingMessageError(ValueError):
     """Bytes that are no message of this protocol."""
 
 
@@ -102,13 +102,13 @@ def encode(message: Message) -> bytes:
 
 
 def decode(data: bytes) -> Message:
-    """`MessageError` for what is none."""
+    """`SignallingMessageError` for what is none."""
     if len(data) > MAX_MESSAGE_BYTES:
-        raise MessageError(f"longer than {MAX_MESSAGE_BYTES} bytes")
+        raise SignallingMessageError(f"longer than {MAX_MESSAGE_BYTES} bytes")
     try:
         return _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise MessageError(str(error)) from None
+        raise SignallingMessageError(str(error)) from None
 
 
 def announcement_item(naming: Naming, zone: Zone) -> ItemId:

@@ -13,7 +13,7 @@ BETWEEN_TRIES = BackOff(0.2, longest=30.0)
 Key = TypeVar("Key")
 
 
-class Outbox(Generic[Key]):
+class KeyedOutbox(Generic[Key]):
     """`send` is called for each key that changed, one at a time; what fails does not hold up the others."""
 
     def __init__(self, send: Callable[[Key], Awaitable[None]], failed: Callable[[Key, str], None]) -> None:

@@ -17,14 +17,14 @@ from gateway.store import ControlStore
 from identifiers import Naming, Topic, TopicError
 from psirp_stack.node.api import Client
 from push_hub.hub import Hub
-from push_hub.model import Publication
+from push_hub.model import HubPublication
 from storage import StorageError
 
 STATUS_ROWS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class BootstrappingStatus:
     """Zones managed here, topics followed for others and why, (zone, topic, answer) that were asked for, counters."""
 
     zones: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class Bootstrapping:
             store,
             self._config,
             self._clock,
-            wanted=lambda topic: self.manager is not None and self.manager.desk.wanted(topic),
+            wanted=lambda topic: self.manager is not None and self.manager.request_table.wanted(topic),
             decided=lambda topic, verdict: self.manager.decided(topic, verdict) if self.manager is not None else None,
             withdraw=self._withdraw,
             observer=self._observer,
@@ -119,27 +119,29 @@ class Bootstrapping:
             with contextlib.suppress(NetworkError, StorageError, TopicError):
                 await self._function.withdraw(self._naming.of_topic(Topic.parse(topic)))
 
-    def status(self) -> Status:
+    def status(self) -> BootstrappingStatus:
         """What this part does at the moment, for people and dashboards."""
         manager, requester, upstreams = self.manager, self.requester, self._upstreams
         if manager is None or requester is None or upstreams is None:
-            return Status()
-        desk, counters = manager.desk, manager.desk.counters
-        return Status(
+            return BootstrappingStatus()
+        request_table, counters = manager.request_table, manager.request_table.counters
+        return BootstrappingStatus(
             zones=tuple(self.zones),
-            requesters=desk.known,
+            requesters=request_table.known,
             topics=tuple(
-                (topic, "not decided yet" if (verdict := desk.verdict(topic)) is None else verdict.reason)
-                for topic in desk.topics[:STATUS_ROWS]
+                (topic, "not decided yet" if (verdict := request_table.verdict(topic)) is None else verdict.reason)
+                for topic in request_table.topics[:STATUS_ROWS]
             ),
             asked=tuple(
                 (
                     zone,
                     topic,
-                    "not answered yet" if (answer := requester.desk.answer(zone, topic)) is None else answer.reason,
+                    "not answered yet"
+                    if (answer := requester.request_table.answer(zone, topic)) is None
+                    else answer.reason,
                 )
-                for zone in requester.desk.zones[:STATUS_ROWS]
-                for topic in list(requester.desk.wanted(zone))[:STATUS_ROWS]
+                for zone in requester.request_table.zones[:STATUS_ROWS]
+                for topic in list(requester.request_table.wanted(zone))[:STATUS_ROWS]
             )[:STATUS_ROWS],
             counters=(
                 ("subscriptions_refused", requester.refused),
@@ -163,7 +165,7 @@ class Bootstrapping:
             return "this gateway is not ready yet: try again"
         return None if self.requester is None else await self.requester.refusal(topic, callback)
 
-    def publication_accepted(self, publication: Publication) -> None:
+    def publication_accepted(self, publication: HubPublication) -> None:
         pass
 
     def subscription_changed(self, topic: str, live: int) -> None:

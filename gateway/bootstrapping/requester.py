@@ -15,27 +15,27 @@ from gateway.bootstrapping.background import Background, until_done
 from gateway.bootstrapping.config import BootstrappingConfig, Unmanaged
 from gateway.bootstrapping.events import BootstrappingEvent, SignallingFailed, SubscriptionRefused, ZoneAsked
 from gateway.bootstrapping.messages import (
-    Announcement,
-    Answer,
-    Answers,
-    MessageError,
+    RequestAnswer,
+    RequestAnswers,
+    SignallingMessageError,
+    ZoneAnnouncement,
     announcement_item,
     answers_item,
     decode,
     encode,
     requests_item,
 )
-from gateway.bootstrapping.outbox import Outbox
-from gateway.bootstrapping.requester_desk import RequesterDesk, TooManyWantedError
-from gateway.bootstrapping.standing import Standing, under_another_naming
+from gateway.bootstrapping.outbox import KeyedOutbox
+from gateway.bootstrapping.requester_table import RequesterTable, TooManyWantedError
+from gateway.bootstrapping.standing import ZoneStanding, under_another_naming
 from gateway.bootstrapping.store import BootstrappingStore
 from gateway.store import ControlStore
 from identifiers import ItemId, Naming, NoZoneError, Topic, TopicError, Zone, zone_of
-from psirp_stack.node.api import Client, NotAttachedError, PsirpError, Subscription
-from psirp_stack.node.attachment import Publication
+from psirp_stack.node.api import Client, ItemListener, NotAttachedError, PsirpError
+from psirp_stack.node.attachment import ReceivedVersion
 from push_hub.client import ClientError, discover_topic
 from push_hub.hub import Hub
-from push_hub.model import Publication as HubPublication
+from push_hub.model import HubPublication as HubPublication
 from storage import StorageError
 
 PAGE = 500
@@ -46,9 +46,9 @@ class _Talk:
     """What goes on between this gateway and whoever manages a zone."""
 
     zone: Zone
-    announced: Announcement | None = None
+    announced: ZoneAnnouncement | None = None
     news: asyncio.Event = field(default_factory=asyncio.Event)
-    subscriptions: list[Subscription] = field(default_factory=list)
+    subscriptions: list[ItemListener] = field(default_factory=list)
 
     def tell(self) -> None:
         self.news.set()
@@ -82,7 +82,7 @@ class Requester:
         self._clock = clock
         self._observer = observer
         requester, last_number = store.identity()
-        self.desk = RequesterDesk(
+        self.request_table = RequesterTable(
             requester, naming, config.lease, config.max_topics_per_requester, last_number, config.max_zones
         )
         self._talks: dict[str, _Talk] = {}
@@ -90,7 +90,7 @@ class Requester:
         """The hub's topics behind each topic's one name, for those with live subscriptions."""
         self._asking: Counter[str] = Counter()
         """Topics about which somebody waits for an answer right now."""
-        self._outbox: Outbox[str] = Outbox(self._publish, self._failed)
+        self._outbox: KeyedOutbox[str] = KeyedOutbox(self._publish, self._failed)
         self._background = Background(lambda why: self._failed("", why))
         self.refused = 0
         """Subscriptions that were denied."""
@@ -181,7 +181,7 @@ class Requester:
         with contextlib.suppress(ClientError):
             if self._is_ours((await discover_topic(self._hub.outbound, topic.url)).hubs):
                 return None  # its publisher will ping us, whoever manages the zone
-        return elsewhere or Standing(zone.domain, False, "", None).text
+        return elsewhere or ZoneStanding(zone.domain, False, "", None).text
 
     async def _verdict(self, zone: Zone, url: str) -> str | None:
         while True:
@@ -191,7 +191,7 @@ class Requester:
             mismatch = None if announced is None else self._naming.mismatch(announced.naming)
             if mismatch is not None and announced is not None:
                 return f"{announced.manager} manages {zone.domain}, but {mismatch}"
-            answer = self.desk.answer(zone.domain, url)
+            answer = self.request_table.answer(zone.domain, url)
             if answer is not None:
                 return None if answer.accepted else f"the manager of {zone.domain} says: {answer.reason}"
             await talk.news.wait()
@@ -217,20 +217,20 @@ class Requester:
     def _ask(self, zone: Zone, url: str) -> None:
         """Raises `TooManyWantedError`."""
         self._talk(zone)
-        if self.desk.want(zone.domain, url, self._clock()):
+        if self.request_table.want(zone.domain, url, self._clock()):
             self._outbox.put(zone.domain)
 
     def _drop(self, zone: Zone, url: str) -> None:
-        if self.desk.drop(zone.domain, url, self._clock()):
+        if self.request_table.drop(zone.domain, url, self._clock()):
             self._outbox.put(zone.domain)
 
     def _talk(self, zone: Zone) -> _Talk:
         talk = self._talks.get(zone.domain)
         if talk is None:
-            self.desk.enter(zone.domain, self._clock())
+            self.request_table.enter(zone.domain, self._clock())
             talk = self._talks[zone.domain] = _Talk(zone)
             self._outbox.put(zone.domain)
-            self._background.run(self._listen(talk, answers_item(self._naming, zone, self.desk.requester)))
+            self._background.run(self._listen(talk, answers_item(self._naming, zone, self.request_table.requester)))
             self._background.run(self._listen(talk, announcement_item(self._naming, zone)))
         return talk
 
@@ -238,11 +238,11 @@ class Requester:
         talk = self._talks.get(domain)
         if talk is None:
             return
-        message = self.desk.message(domain)
+        message = self.request_table.message(domain)
         # On disk before it is sent: a number must never be used again for something else.
-        work = partial(BootstrappingStore.asked, domain, self.desk.last_number)
+        work = partial(BootstrappingStore.asked, domain, self.request_table.last_number)
         await asyncio.wrap_future(self._store.database.write(work))
-        item = requests_item(self._naming, talk.zone, self.desk.requester)
+        item = requests_item(self._naming, talk.zone, self.request_table.requester)
         await self._client.publish(item.sid, item.rid, encode(message))
         self._tell(ZoneAsked(domain, len(message.requests)))
 
@@ -257,7 +257,7 @@ class Requester:
         if subscription is not None:
             talk.subscriptions.append(subscription)
 
-    async def _heard(self, talk: _Talk, item: ItemId, publication: Publication) -> None:
+    async def _heard(self, talk: _Talk, item: ItemId, publication: ReceivedVersion) -> None:
         domain = talk.zone.domain
         believed = self._config.manager_keys
         if believed and (publication.signer is None or publication.signer.hex() not in believed):
@@ -266,20 +266,20 @@ class Requester:
             return
         try:
             message = decode(publication.content)
-        except MessageError as error:
+        except SignallingMessageError as error:
             self._failed(domain, f"something that is no message: {error}")
             return
         if message.zone != domain:
             self._failed(domain, f"a message about {message.zone[:100]!r}")
-        elif isinstance(message, Announcement) and item == announcement_item(self._naming, talk.zone):
+        elif isinstance(message, ZoneAnnouncement) and item == announcement_item(self._naming, talk.zone):
             talk.announced = message
-        elif isinstance(message, Answers) and item != announcement_item(self._naming, talk.zone):
-            for answer in self.desk.hear(message):
+        elif isinstance(message, RequestAnswers) and item != announcement_item(self._naming, talk.zone):
+            for answer in self.request_table.hear(message):
                 if not answer.accepted and answer.topic in self._spellings:
                     self._background.run(self._revoke(answer))
         talk.tell()
 
-    async def _revoke(self, answer: Answer) -> None:
+    async def _revoke(self, answer: RequestAnswer) -> None:
         """The manager no longer brings a topic that subscribers here have: they are told, unless somebody else does."""
         item = self._naming.of_topic(Topic.parse(answer.topic))
         reason = f"the manager of its zone says: {answer.reason}"
@@ -301,22 +301,22 @@ class Requester:
         while True:
             await asyncio.sleep(self._config.tick)
             now = self._clock()
-            for domain in self.desk.due(now):
+            for domain in self.request_table.due(now):
                 self._outbox.put(domain)
-            for domain in self.desk.zones:
-                for url, since in self.desk.wanted(domain).items():
+            for domain in self.request_table.zones:
+                for url, since in self.request_table.wanted(domain).items():
                     kept = url in self._spellings or url in self._asking
                     if not kept and now - since > self._config.unconfirmed:
                         self._drop(self._talks[domain].zone, url)
-            for domain in self.desk.left(now):
+            for domain in self.request_table.left(now):
                 await self._end(domain)
 
     async def _end(self, domain: str) -> None:
         """Nothing is wanted of a zone, and its manager knows."""
         talk = self._talks.pop(domain)
-        self.desk.leave(domain)
+        self.request_table.leave(domain)
         self._outbox.forget(domain)
-        item = requests_item(self._naming, talk.zone, self.desk.requester)
+        item = requests_item(self._naming, talk.zone, self.request_table.requester)
         for subscription in talk.subscriptions:
             with contextlib.suppress(PsirpError, NotAttachedError):
                 await self._client.unsubscribe(subscription)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from gateway.bootstrapping.messages import Announcement, MessageError, announcement_item, decode
+from gateway.bootstrapping.messages import SignallingMessageError, ZoneAnnouncement, announcement_item, decode
 from identifiers import HashName, ItemId, Naming, Scheme, Topic, TopicError, Zone
 from psirp_stack.node.api import Client
 
@@ -10,7 +10,7 @@ READ_ANNOUNCEMENT_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ZoneStanding:
     """How a zone stands. `mismatch`: it is managed, or the topic is published, but under ids that we never use."""
 
     zone: str
@@ -28,17 +28,17 @@ class Standing:
         return f"the zone {self.zone} is managed by {self.manager or 'somebody who does not say who he is'}"
 
 
-async def standing_of(client: Client, naming: Naming, zone: Zone, topic: Topic) -> Standing:
+async def standing_of(client: Client, naming: Naming, zone: Zone, topic: Topic) -> ZoneStanding:
     """Raises what the client raises."""
     item = announcement_item(naming, zone)
     if (await client.explain(item.sid, item.rid)).publishers:
         announced = await read_announcement(client, item)
         if announced is None:
-            return Standing(zone.domain, True, "", None)
+            return ZoneStanding(zone.domain, True, "", None)
         wrong = naming.mismatch(announced.naming)
         text = None if wrong is None else f"{announced.manager} manages {zone.domain}, but {wrong}"
-        return Standing(zone.domain, True, announced.manager, text)
-    return Standing(zone.domain, False, "", await under_another_naming(client, naming, zone, topic))
+        return ZoneStanding(zone.domain, True, announced.manager, text)
+    return ZoneStanding(zone.domain, False, "", await under_another_naming(client, naming, zone, topic))
 
 
 async def under_another_naming(client: Client, naming: Naming, zone: Zone, topic: Topic) -> str | None:
@@ -65,12 +65,12 @@ async def under_another_naming(client: Client, naming: Naming, zone: Zone, topic
     return None
 
 
-async def read_announcement(client: Client, item: ItemId) -> Announcement | None:
+async def read_announcement(client: Client, item: ItemId) -> ZoneAnnouncement | None:
     publication = await client.read_current(item.sid, item.rid, READ_ANNOUNCEMENT_SECONDS)
     if publication is None:
         return None
     try:
         message = decode(publication.content)
-    except MessageError:
+    except SignallingMessageError:
         return None
-    return message if isinstance(message, Announcement) else None
+    return message if isinstance(message, ZoneAnnouncement) else None

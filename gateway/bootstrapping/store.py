@@ -4,7 +4,7 @@ import secrets
 from enum import StrEnum
 from typing import NamedTuple
 
-from gateway.bootstrapping.manager_desk import Held, Known, Outcome
+from gateway.bootstrapping.manager_table import HeldRequest, Known, ManagerOutcome
 from gateway.bootstrapping.messages import REQUESTER_ID_BYTES
 from storage import Database, Migration, Transaction
 
@@ -50,7 +50,7 @@ MIGRATIONS = [
 ]
 
 
-class Kind(StrEnum):
+class ContentSource(StrEnum):
     """Where a topic's content comes from."""
 
     OWN = "own"
@@ -64,7 +64,7 @@ class Kind(StrEnum):
 
 class Upstream(NamedTuple):
     topic: str
-    kind: Kind
+    kind: ContentSource
     upstream: str
     """The topic as its hub names it."""
     accepted: bool
@@ -89,9 +89,9 @@ class BootstrappingStore:
     def zones_asked(self) -> list[str]:
         return [str(zone) for (zone,) in self.database.read("SELECT zone FROM zones_asked")]
 
-    def held(self) -> list[Held]:
+    def held(self) -> list[HeldRequest]:
         rows = self.database.read("SELECT zone, requester, topic, number, until FROM zone_requests")
-        return [Held(zone, requester, topic, number, until) for zone, requester, topic, number, until in rows]
+        return [HeldRequest(zone, requester, topic, number, until) for zone, requester, topic, number, until in rows]
 
     def known(self) -> list[Known]:
         rows = self.database.read("SELECT zone, requester, serial, signer FROM zone_requesters")
@@ -112,7 +112,10 @@ class BootstrappingStore:
 
     def _upstreams(self, sql: str, parameters: tuple[str, ...]) -> list[Upstream]:
         rows = self.database.read(sql, parameters)
-        return [Upstream(topic, Kind(kind), up, bool(accepted), reason) for topic, kind, up, accepted, reason in rows]
+        return [
+            Upstream(topic, ContentSource(kind), up, bool(accepted), reason)
+            for topic, kind, up, accepted, reason in rows
+        ]
 
     # Pieces of work for `Database.write`.
 
@@ -126,7 +129,7 @@ class BootstrappingStore:
         tx.execute("DELETE FROM zones_asked WHERE zone = ?", (zone,))
 
     @staticmethod
-    def change(outcome: Outcome, tx: Transaction) -> None:
+    def change(outcome: ManagerOutcome, tx: Transaction) -> None:
         for zone, requester in outcome.forgotten:
             tx.execute("DELETE FROM zone_requesters WHERE zone = ? AND requester = ?", (zone, requester))
         if (known := outcome.known) is not None:

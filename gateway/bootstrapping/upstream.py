@@ -21,17 +21,17 @@ from gateway.bootstrapping.events import (
     UpstreamDelivered,
     UpstreamDropped,
 )
-from gateway.bootstrapping.manager_desk import Verdict
-from gateway.bootstrapping.store import BootstrappingStore, Kind, Upstream
+from gateway.bootstrapping.manager_table import RequestVerdict
+from gateway.bootstrapping.store import BootstrappingStore, ContentSource, Upstream
 from push_hub.client import (
     ClientError,
-    Delivery,
+    ClientSubscription,
+    ClientSubscriptionStore,
     NoHubError,
-    State,
+    ReceivedDelivery,
     Subscriber,
     SubscriberConfig,
-    Wish,
-    WishStore,
+    SubscriptionState,
     callback_app,
     discover_topic,
 )
@@ -62,7 +62,7 @@ class Upstreams:
         config: BootstrappingConfig,
         clock: Callable[[], float],
         wanted: Callable[[str], bool],
-        decided: Callable[[str, Verdict], None],
+        decided: Callable[[str, RequestVerdict], None],
         withdraw: Callable[[str], Awaitable[None]],
         observer: Callable[[BootstrappingEvent], None] | None = None,
     ) -> None:
@@ -75,7 +75,7 @@ class Upstreams:
         self._decided = decided
         self._withdraw = withdraw
         self._observer = observer
-        self._wishes = WishStore(store.database)
+        self._wishes = ClientSubscriptionStore(store.database)
         self._subscriber: Subscriber | None = None
         self._news: dict[tuple[str, str], asyncio.Event] = {}
         self._locks: dict[str, asyncio.Lock] = {}
@@ -116,9 +116,9 @@ class Upstreams:
         if self._subscriber is not None:
             await self._subscriber.stop()
 
-    def verdicts(self) -> dict[str, Verdict]:
+    def verdicts(self) -> dict[str, RequestVerdict]:
         """What was decided before, for those that need no second look after a restart."""
-        return {one.topic: Verdict(one.accepted, one.reason) for one in self._store.upstreams() if one.accepted}
+        return {one.topic: RequestVerdict(one.accepted, one.reason) for one in self._store.upstreams() if one.accepted}
 
     def followed(self) -> set[str]:
         """Topics that something was done about before a restart, whatever became of it."""
@@ -146,16 +146,16 @@ class Upstreams:
                     await self._keep(upstream)
             except StorageError as error:
                 upstream = _denied(topic, f"it could not be written down: {error}")
-        self._decided(topic, Verdict(upstream.accepted, upstream.reason))
+        self._decided(topic, RequestVerdict(upstream.accepted, upstream.reason))
 
     def _denied_since(self, upstream: Upstream) -> str | None:
         """A hub's denial that came while what it took was being written down."""
-        if upstream.kind is not Kind.HUB:
+        if upstream.kind is not ContentSource.HUB:
             return None
         wishes = self._wishes.of_topic(upstream.upstream)
-        if any(wish.state in (State.ASKED, State.ACTIVE) for wish in wishes):
+        if any(wish.state in (SubscriptionState.ASKED, SubscriptionState.ACTIVE) for wish in wishes):
             return None
-        return next((f"{wish.hub} {wish.reason}" for wish in wishes if wish.state is State.DENIED), None)
+        return next((f"{wish.hub} {wish.reason}" for wish in wishes if wish.state is SubscriptionState.DENIED), None)
 
     async def _find(self, topic: str) -> Upstream:
         try:
@@ -164,18 +164,20 @@ class Upstreams:
             if not self._config.poll:
                 return _denied(topic, str(error))
             await self._first_look(topic)
-            return Upstream(topic, Kind.POLLED, topic, True, "it names no hub and is looked at from time to time")
+            return Upstream(
+                topic, ContentSource.POLLED, topic, True, "it names no hub and is looked at from time to time"
+            )
         except ClientError as error:
             return _denied(topic, str(error))
         if self.is_ours(found.hubs):
             await self._first_look(topic)
-            return Upstream(topic, Kind.OWN, topic, True, "its hub is ours")
+            return Upstream(topic, ContentSource.OWN, topic, True, "its hub is ours")
         failures: list[str] = []
         for hub in found.hubs[:MAX_HUBS]:
             failure = await self._subscribe(hub, found.topic, topic)
             if failure is None:
                 await self._first_look(topic)
-                return Upstream(topic, Kind.HUB, found.topic, True, f"subscribed at {hub}")
+                return Upstream(topic, ContentSource.HUB, found.topic, True, f"subscribed at {hub}")
             failures.append(failure)
         return _denied(topic, "; ".join(failures))
 
@@ -194,16 +196,16 @@ class Upstreams:
         news = self._news[upstream, hub] = asyncio.Event()
         try:
             wish = await self._subscriber.subscribe_at(hub, upstream, topic)
-            if wish.state is State.ASKED:
+            if wish.state is SubscriptionState.ASKED:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self._config.upstream_confirm):
                         await news.wait()
             now = self._wishes.by_topic(upstream, hub)
-            return f"{hub} {now.reason}" if now is not None and now.state is State.DENIED else None
+            return f"{hub} {now.reason}" if now is not None and now.state is SubscriptionState.DENIED else None
         except ClientError as error:
             failed = self._wishes.by_topic(upstream, hub)
             if failed is not None and failed.lease_until <= self._clock():
-                gone = replace(failed, state=State.GONE, reason=str(error)[:200])
+                gone = replace(failed, state=SubscriptionState.GONE, reason=str(error)[:200])
                 await asyncio.wrap_future(self._wishes.save(gone))
             return str(error)
         finally:
@@ -248,15 +250,15 @@ class Upstreams:
 
     # What upstream hubs say.
 
-    def _changed(self, wish: Wish) -> None:
+    def _changed(self, wish: ClientSubscription) -> None:
         news = self._news.get((wish.topic, wish.hub))
         if news is not None:
             news.set()
-        elif wish.state is State.DENIED:
+        elif wish.state is SubscriptionState.DENIED:
             for fed in self._store.fed_by(wish.topic):
                 self._background.run(self._revoke(fed, f"{wish.hub} {wish.reason}"))
 
-    async def _look_when_confirmed(self, wish: Wish) -> None:
+    async def _look_when_confirmed(self, wish: ClientSubscription) -> None:
         """What the hub could not push while no lease ran, or owes to the callback of the lease before, never comes: the
         topic itself is looked at. First on disk and then confirmed, or a kill in between would leave it undone."""
         topics = sorted(self._fed_by(wish.topic, wish.page))
@@ -289,9 +291,9 @@ class Upstreams:
             await self._keep(_denied(fed.topic, reason))
             # Or it would look to everybody as if the topic still came from here.
             await self._withdraw(fed.topic)
-        self._decided(fed.topic, Verdict(False, reason))
+        self._decided(fed.topic, RequestVerdict(False, reason))
 
-    async def _receive(self, delivery: Delivery) -> None:
+    async def _receive(self, delivery: ReceivedDelivery) -> None:
         for topic in sorted(self._fed_by(delivery.topic, delivery.page)):
             try:
                 if self._looks_instead(topic):
@@ -314,7 +316,7 @@ class Upstreams:
             topics.add(page)
         return topics
 
-    def _badly_signed(self, wish: Wish) -> None:
+    def _badly_signed(self, wish: ClientSubscription) -> None:
         self.badly_signed += 1
         self._tell(UpstreamDropped(wish.topic, wish.hub, "it is not signed with the secret of the subscription"))
 
@@ -332,7 +334,7 @@ class Upstreams:
 
 
 def _denied(topic: str, reason: str) -> Upstream:
-    return Upstream(topic, Kind.NONE, topic, False, reason)
+    return Upstream(topic, ContentSource.NONE, topic, False, reason)
 
 
 def _not_now(error: Exception) -> web.HTTPServiceUnavailable:

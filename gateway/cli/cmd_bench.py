@@ -8,7 +8,7 @@ from pathlib import Path
 from gateway import __version__
 from gateway.cli.errors import CommandError
 from perf.bench import BENCHMARKS, load
-from perf.bench.family import BenchError, Benchmark, Outcome
+from perf.bench.family import BenchError, Benchmark, BenchOutcome
 from perf.bench.table import print_outcome
 
 
@@ -58,7 +58,7 @@ def benchmark_parser(benchmark: Benchmark) -> argparse.ArgumentParser:
     return parser
 
 
-def as_document(name: str, outcome: Outcome) -> dict[str, object]:
+def as_document(name: str, outcome: BenchOutcome) -> dict[str, object]:
     return {
         "bench": name,
         "version": __version__,

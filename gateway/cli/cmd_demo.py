@@ -10,7 +10,7 @@ from pathlib import Path
 import uvloop
 
 from gateway.cli.errors import CommandError
-from gateway.demo import NODES, Arrival, Demo, DemoError
+from gateway.demo import NODES, Demo, DemoArrival, DemoError
 from storage import StorageError
 
 LAST_ENTRY_PATIENCE = 5.0
@@ -81,7 +81,7 @@ async def _show(data: Path, seconds: float | None, every: float) -> int:
         return 0 if demo.summary.arrived else 1
 
 
-def _told(arrival: Arrival) -> None:
+def _told(arrival: DemoArrival) -> None:
     milliseconds = arrival.delay * 1000
     print(
         f"entry {arrival.number:>4} reached domain A after {milliseconds:6.1f} ms ({arrival.size:,} bytes)", flush=True

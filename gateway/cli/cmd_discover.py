@@ -15,7 +15,7 @@ from gateway.discovery import (
     Failover,
     FailoverConfig,
     Found,
-    Gateway,
+    GatewayRecord,
     LookupFailedError,
     Resolver,
     ResolverConfig,
@@ -40,7 +40,7 @@ QUESTIONS_IN_TURN = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class GatewayDescription:
     """What `--json` prints; `position` is None for a gateway that would not be tried."""
 
     position: int | None
@@ -107,13 +107,13 @@ async def _look_up(domain: str, config: ResolverConfig, policy: AddressPolicy) -
     return await Resolver(config, policy).lookup(domain)
 
 
-def _described(position: int | None, gateway: Gateway) -> Description:
-    return Description(
+def _described(position: int | None, gateway: GatewayRecord) -> GatewayDescription:
+    return GatewayDescription(
         position, gateway.target, gateway.port, gateway.priority, gateway.weight, tuple(gateway.addresses)
     )
 
 
-def _as_json(found: Found, rows: list[Description]) -> str:
+def _as_json(found: Found, rows: list[GatewayDescription]) -> str:
     return json.dumps(
         {
             "domain": found.domain,
@@ -125,7 +125,7 @@ def _as_json(found: Found, rows: list[Description]) -> str:
     )
 
 
-def _as_text(found: Found, rows: list[Description]) -> str:
+def _as_text(found: Found, rows: list[GatewayDescription]) -> str:
     lines = [f"{found.domain}: {found.explanation}, to be asked again in {found.ttl:.0f} s"]
     if rows:
         head = ("try", "priority", "weight", "gateway", "addresses")

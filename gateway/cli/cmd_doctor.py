@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gateway.operations.checks_network import PATIENCE
 from gateway.operations.doctor import examine
-from gateway.operations.findings import Finding, Verdict
+from gateway.operations.findings import Finding, FindingLevel
 
 EXIT_BAD = 1
 EXAMPLES = """
@@ -22,7 +22,12 @@ rights, free space, names, the clock, the stores, and whether a rendezvous can b
 comes with what to do. The gateway may run or not; nothing is changed. If it does not run, its node is started for a
 moment with an empty store. Exit code 1 when something is bad.
 """
-MARKS = {Verdict.GOOD: "ok      ", Verdict.DOUBTFUL: "doubtful", Verdict.BAD: "BAD     ", Verdict.UNKNOWN: "skipped "}
+MARKS = {
+    FindingLevel.GOOD: "ok      ",
+    FindingLevel.DOUBTFUL: "doubtful",
+    FindingLevel.BAD: "BAD     ",
+    FindingLevel.UNKNOWN: "skipped ",
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         for finding in findings:
             print(_line(finding))
-    wrong = sum(finding.verdict is Verdict.BAD for finding in findings)
+    wrong = sum(finding.verdict is FindingLevel.BAD for finding in findings)
     if not args.json:
         print(f"{wrong} things are bad" if wrong != 1 else "1 thing is bad")
     return EXIT_BAD if wrong else 0

@@ -21,7 +21,7 @@ A URL that cannot be a topic gives one line on stderr; the others are still prin
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class NameDescription:
     """What is known of one name. The signalling ids are missing for hosts that belong to no zone."""
 
     input: str
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     return code
 
 
-def describe(name: str, naming: Naming) -> Description:
+def describe(name: str, naming: Naming) -> NameDescription:
     if "://" not in name and "@" in name:
         item = naming.of_user(name)
         user, host = split_user(name)
@@ -72,7 +72,7 @@ def describe(name: str, naming: Naming) -> Description:
         signalling = naming.of_signalling(zone_of(host))
     except NoZoneError:
         signalling = None
-    return Description(
+    return NameDescription(
         input=name,
         canonical=canonical,
         scheme=naming.scheme,
@@ -90,7 +90,7 @@ def _lines_of_stdin() -> Iterator[str]:
             yield name
 
 
-def _as_text(description: Description) -> str:
+def _as_text(description: NameDescription) -> str:
     signalling = "none: the host belongs to no zone"
     if description.signalling_sid is not None:
         signalling = f"{description.signalling_sid}/{description.signalling_rid}"

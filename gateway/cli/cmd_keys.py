@@ -18,7 +18,7 @@ from pathlib import Path
 
 from gateway.cli.errors import CommandError
 from psirp_stack.authentication.keys import KeyFileError, KeyPair, PublicKey, write_new
-from psirp_stack.control.codes import Role
+from psirp_stack.control.codes import ServiceRole
 from psirp_stack.control.role_grants import make_grant, save_grant
 from psirp_stack.node.config import NodeConfigError, read_secret
 
@@ -51,13 +51,13 @@ PUBLIC_SUFFIX = ".pub"
 TRUSTED_FOLDER = "trusted"
 FOLDER_VARIABLE = "PSPH_KEYS"
 FOLDER_MODE = 0o700
-GRANTABLE = {role.name.lower(): role for role in Role if role.name}
+GRANTABLE = {role.name.lower(): role for role in ServiceRole if role.name}
 MAX_DAYS = 36_500
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class KeyDescription:
     """What is shown of a key."""
 
     name: str
@@ -133,7 +133,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def make(folder: Path, name: str) -> Description:
+def make(folder: Path, name: str) -> KeyDescription:
     _check_name(name)
     _make_folder(folder)
     private, public = folder / f"{name}{PRIVATE_SUFFIX}", folder / f"{name}{PUBLIC_SUFFIX}"
@@ -211,7 +211,7 @@ def _say_made(path: Path, *, made: bool, what: str) -> None:
     print(f"{path}: {'made' if made else 'was there, kept'} ({what})")
 
 
-def find(folder: Path, name: str) -> Description:
+def find(folder: Path, name: str) -> KeyDescription:
     _check_name(name)
     private, public = folder / f"{name}{PRIVATE_SUFFIX}", folder / f"{name}{PUBLIC_SUFFIX}"
     trusted = folder / TRUSTED_FOLDER / f"{name}{PUBLIC_SUFFIX}"
@@ -223,7 +223,7 @@ def find(folder: Path, name: str) -> Description:
     raise CommandError(f"no key {name} in {folder}: `psph keys list` shows those that are there")
 
 
-def trust_key(folder: Path, file: Path, name: str | None) -> Description:
+def trust_key(folder: Path, file: Path, name: str | None) -> KeyDescription:
     name = name or file.name.removesuffix(PUBLIC_SUFFIX)
     _check_name(name)
     key = PublicKey.load(file)
@@ -292,11 +292,11 @@ def _list(folder: Path, *, as_json: bool) -> int:
     return code
 
 
-def _describe(name: str, kind: str, key: PublicKey, path: Path) -> Description:
-    return Description(name, kind, key.hash.hex(), key.raw.hex(), str(path))
+def _describe(name: str, kind: str, key: PublicKey, path: Path) -> KeyDescription:
+    return KeyDescription(name, kind, key.hash.hex(), key.raw.hex(), str(path))
 
 
-def _print(description: Description, *, as_json: bool) -> None:
+def _print(description: KeyDescription, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(asdict(description)))
         return

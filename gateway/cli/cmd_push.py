@@ -19,12 +19,12 @@ from gateway.cli.errors import CommandError
 from push_hub.client import (
     MIGRATIONS,
     ClientError,
-    Delivery,
-    State,
+    ClientSubscription,
+    ClientSubscriptionStore,
+    ReceivedDelivery,
     Subscriber,
     SubscriberConfig,
-    Wish,
-    WishStore,
+    SubscriptionState,
     callback_app,
     discover_topic,
     publish,
@@ -149,11 +149,11 @@ async def _receive(args: argparse.Namespace, client: OutboundClient, stack: Asyn
     if folder is None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="psph-push-")))
     folder.mkdir(parents=True, exist_ok=True)
-    wishes = WishStore(stack.enter_context(Database.open(folder / DATABASE_NAME, MIGRATIONS)))
+    subscriptions = ClientSubscriptionStore(stack.enter_context(Database.open(folder / DATABASE_NAME, MIGRATIONS)))
     enough = asyncio.Event()
     taken = 0
 
-    async def receive(delivery: Delivery) -> None:
+    async def receive(delivery: ReceivedDelivery) -> None:
         nonlocal taken
         if not enough.is_set():
             _print(delivery, as_json=args.json)
@@ -161,60 +161,67 @@ async def _receive(args: argparse.Namespace, client: OutboundClient, stack: Asyn
             if taken == args.count:
                 enough.set()
 
-    runner = web.AppRunner(callback_app(wishes, receive, time.time), access_log=None)
+    runner = web.AppRunner(callback_app(subscriptions, receive, time.time), access_log=None)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
     await web.TCPSite(runner, host, port).start()
     address, number = runner.addresses[0][:2]
     base = args.base or (f"http://[{address}]:{number}" if ":" in address else f"http://{address}:{number}")
-    subscriber = Subscriber(wishes, client, SubscriberConfig(_url(base), lease=args.lease), time.time)
+    subscriber = Subscriber(subscriptions, client, SubscriberConfig(_url(base), lease=args.lease), time.time)
     loop = asyncio.get_running_loop()
     for sign in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(sign, enough.set)
-    wish = await (
+    subscription = await (
         subscriber.subscribe_at(_url(args.hub), _url(args.topic))
         if args.hub
         else subscriber.subscribe(_url(args.topic))
     )
-    print(f"asked {wish.hub} for {wish.topic}; callbacks at {base}", file=sys.stderr, flush=True)
+    print(f"asked {subscription.hub} for {subscription.topic}; callbacks at {base}", file=sys.stderr, flush=True)
     await subscriber.start()
     stack.push_async_callback(subscriber.stop)
-    if not await _until_enough(wishes, wish, enough, args.timeout):
+    if not await _until_enough(subscriptions, subscription, enough, args.timeout):
         return EXIT_TOO_FEW
     if args.data is None:
-        await _leave(wishes, subscriber, wish)
+        await _leave(subscriptions, subscriber, subscription)
     return EXIT_TOO_FEW if args.count is not None and taken < args.count else 0
 
 
-async def _until_enough(wishes: WishStore, wish: Wish, enough: asyncio.Event, patience: float | None) -> bool:
+async def _until_enough(
+    subscriptions: ClientSubscriptionStore,
+    subscription: ClientSubscription,
+    enough: asyncio.Event,
+    patience: float | None,
+) -> bool:
     """Wait for the end; False when the hub denied the subscription."""
-    said = wish.state
+    said = subscription.state
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(patience):
             while not enough.is_set():
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(enough.wait(), TICK)
-                now = wishes.by_topic(wish.topic, wish.hub)
+                now = subscriptions.by_topic(subscription.topic, subscription.hub)
                 if now is not None and now.state is not said:
                     said = now.state
                     print(f"{said}: {now.reason}", file=sys.stderr, flush=True)
-                if said is State.DENIED:
+                if said is SubscriptionState.DENIED:
                     return False
     return True
 
 
-async def _leave(wishes: WishStore, subscriber: Subscriber, wish: Wish) -> None:
+async def _leave(
+    subscriptions: ClientSubscriptionStore, subscriber: Subscriber, subscription: ClientSubscription
+) -> None:
     """End the subscription politely, without waiting long for a hub that does not ask back."""
-    current = wishes.by_topic(wish.topic, wish.hub)
-    if current is None or current.state is not State.ACTIVE:
+    current = subscriptions.by_topic(subscription.topic, subscription.hub)
+    if current is None or current.state is not SubscriptionState.ACTIVE:
         return
     with contextlib.suppress(ClientError, TimeoutError):
         async with asyncio.timeout(LEAVE_PATIENCE):
             await subscriber.unsubscribe(current)
-            current = wishes.by_topic(wish.topic, wish.hub)
-            while current is not None and current.state is State.LEAVING:
+            current = subscriptions.by_topic(subscription.topic, subscription.hub)
+            while current is not None and current.state is SubscriptionState.LEAVING:
                 await asyncio.sleep(0.02)
-                current = wishes.by_topic(wish.topic, wish.hub)
+                current = subscriptions.by_topic(subscription.topic, subscription.hub)
 
 
 async def _topic_and_hub(args: argparse.Namespace, client: OutboundClient) -> tuple[str, str]:
@@ -225,7 +232,7 @@ async def _topic_and_hub(args: argparse.Namespace, client: OutboundClient) -> tu
     return found.topic, found.hubs[0]
 
 
-def _print(delivery: Delivery, *, as_json: bool) -> None:
+def _print(delivery: ReceivedDelivery, *, as_json: bool) -> None:
     if not as_json:
         sys.stdout.buffer.write(delivery.body)
         sys.stdout.buffer.flush()

@@ -12,7 +12,7 @@ from gateway.cli.errors import CommandError
 from gateway.cli.psirp import add_naming_arguments, add_node_arguments, item_named, naming_of, with_node
 from identifiers import Identifier, IdentifierSyntaxError
 from psirp_stack.node.api import Client
-from psirp_stack.node.attachment import Publication
+from psirp_stack.node.attachment import ReceivedVersion
 
 EXAMPLES = """
 examples:
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         taken = 0
         enough = asyncio.Event()
 
-        async def listener(publication: Publication) -> None:
+        async def listener(publication: ReceivedVersion) -> None:
             nonlocal taken
             if enough.is_set():
                 return
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     return with_node(args, work, endless=args.count is None)
 
 
-async def _hand_on(publication: Publication, args: argparse.Namespace) -> None:
+async def _hand_on(publication: ReceivedVersion, args: argparse.Namespace) -> None:
     if args.exec is not None:
         await _execute(publication, args.exec)
     elif args.json:
@@ -83,7 +83,7 @@ async def _hand_on(publication: Publication, args: argparse.Namespace) -> None:
         sys.stdout.buffer.flush()
 
 
-async def _execute(publication: Publication, command: str) -> None:
+async def _execute(publication: ReceivedVersion, command: str) -> None:
     environment = {
         **os.environ,
         "PSPH_SID": str(Identifier(publication.sid)),
@@ -101,7 +101,7 @@ async def _execute(publication: Publication, command: str) -> None:
         print(f"psph sub: {words[0]} ended with code {process.returncode}", file=sys.stderr)
 
 
-def _as_json(publication: Publication) -> dict[str, object]:
+def _as_json(publication: ReceivedVersion) -> dict[str, object]:
     described: dict[str, object] = {
         "sid": str(Identifier(publication.sid)),
         "rid": str(Identifier(publication.rid)),

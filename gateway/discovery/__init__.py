@@ -3,7 +3,7 @@
 from gateway.discovery.cache import CacheConfig
 from gateway.discovery.events import DiscoveryEvent, Observer
 from gateway.discovery.failover import Failover, FailoverConfig
-from gateway.discovery.keys import KeyFileError
+from gateway.discovery.keys import UpdateKeyError
 from gateway.discovery.locator import Locator
 from gateway.discovery.model import (
     SERVICE,
@@ -11,7 +11,7 @@ from gateway.discovery.model import (
     DiscoveryError,
     DomainError,
     Found,
-    Gateway,
+    GatewayRecord,
     LookupFailedError,
 )
 from gateway.discovery.order import order_to_try
@@ -32,8 +32,7 @@ __all__ = [
     "Failover",
     "FailoverConfig",
     "Found",
-    "Gateway",
-    "KeyFileError",
+    "GatewayRecord",
     "Locator",
     "LookupFailedError",
     "Observer",
@@ -45,5 +44,6 @@ __all__ = [
     "Resolver",
     "ResolverConfig",
     "Signpost",
+    "UpdateKeyError",
     "order_to_try",
 ]

@@ -15,7 +15,7 @@ from dns.rdtypes.IN.A import A
 from dns.rdtypes.IN.AAAA import AAAA
 from dns.rdtypes.IN.SRV import SRV
 
-from gateway.discovery.model import DomainError, Gateway, canonical_name
+from gateway.discovery.model import DomainError, GatewayRecord, canonical_name
 from gateway.discovery.order import stable_order
 
 
@@ -29,7 +29,7 @@ class AddressJudge(Protocol):
 class Services:
     """The SRV records of a domain: gateways without their addresses yet."""
 
-    gateways: tuple[Gateway, ...]
+    gateways: tuple[GatewayRecord, ...]
     not_offered: bool
     dropped: int
 
@@ -45,7 +45,7 @@ def read_services(records: Iterable[Rdata], limit: int) -> Services:
 
     A target of "." says that there is none. Beside other records it says nothing and counts as dropped.
     """
-    gateways: list[Gateway] = []
+    gateways: list[GatewayRecord] = []
     refusals = dropped = 0
     for record in records:
         if not isinstance(record, SRV):
@@ -55,8 +55,8 @@ def read_services(records: Iterable[Rdata], limit: int) -> Services:
         elif (target := _host_name(record.target)) is None or record.port == 0:
             dropped += 1
         else:
-            gateways.append(Gateway(target, record.port, record.priority, record.weight))
-    distinct: dict[tuple[str, int], Gateway] = {}
+            gateways.append(GatewayRecord(target, record.port, record.priority, record.weight))
+    distinct: dict[tuple[str, int], GatewayRecord] = {}
     for gateway in stable_order(gateways):
         distinct.setdefault(gateway.endpoint, gateway)
     kept = tuple(distinct.values())[:limit]

@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from gateway.discovery.model import DiscoveryError, Gateway, check_seconds
+from gateway.discovery.model import DiscoveryError, GatewayRecord, check_seconds
 from gateway.discovery.order import order_to_try
 from storage.backoff import BackOff
 
@@ -36,7 +36,7 @@ class FailoverCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailureRecord:
     times: int
     until: float
 
@@ -48,38 +48,38 @@ class Failover:
         self.counts = FailoverCounts()
         self._config = config
         self._rng = rng
-        self._failures: dict[tuple[str, int], Failure] = {}
+        self._failures: dict[tuple[str, int], FailureRecord] = {}
 
-    def mark_failed(self, gateway: Gateway, now: float) -> float:
+    def mark_failed(self, gateway: GatewayRecord, now: float) -> float:
         """Somebody could not reach it; answers until when it stands back."""
         known = self._failures.pop(gateway.endpoint, None)
         times = 1 if known is None or self._is_over(known, now) else known.times + 1
         until = now + self._config.back_off.wait(times, self._rng)
         if known is not None:
             until = max(until, known.until)
-        self._failures[gateway.endpoint] = Failure(times, until)
+        self._failures[gateway.endpoint] = FailureRecord(times, until)
         self.counts.failed += 1
         if len(self._failures) > self._config.max_failed:
             del self._failures[next(iter(self._failures))]
             self.counts.forgotten_for_room += 1
         return until
 
-    def mark_good(self, gateway: Gateway) -> bool:
+    def mark_good(self, gateway: GatewayRecord) -> bool:
         """Somebody reached it; answers whether it had failed before."""
         if self._failures.pop(gateway.endpoint, None) is None:
             return False
         self.counts.recovered += 1
         return True
 
-    def waits_until(self, gateway: Gateway, now: float) -> float | None:
+    def waits_until(self, gateway: GatewayRecord, now: float) -> float | None:
         """Until when this gateway stands back; None: it does not."""
         failure = self._failures.get(gateway.endpoint)
         return failure.until if failure is not None and now < failure.until else None
 
-    def order(self, gateways: Iterable[Gateway], now: float) -> list[Gateway]:
+    def order(self, gateways: Iterable[GatewayRecord], now: float) -> list[GatewayRecord]:
         """The gateways that have an address, in the order to try them at this time."""
-        ready: list[Gateway] = []
-        waiting: list[tuple[float, Gateway]] = []
+        ready: list[GatewayRecord] = []
+        waiting: list[tuple[float, GatewayRecord]] = []
         for gateway in order_to_try((each for each in gateways if each.addresses), self._rng):
             until = self.waits_until(gateway, now)
             if until is None:
@@ -89,5 +89,5 @@ class Failover:
         waiting.sort(key=lambda pair: pair[0])
         return ready + [gateway for _, gateway in waiting]
 
-    def _is_over(self, failure: Failure, now: float) -> bool:
+    def _is_over(self, failure: FailureRecord, now: float) -> bool:
         return now >= failure.until + self._config.forget_after

@@ -35,7 +35,7 @@ _KEY = re.compile(r'\s*key\s+("?)(?P<name>[^\s"{};]+)\1\s*\{(?P<body>[^{}]*)\}\s
 _STATEMENT = re.compile(r'\s*(?P<word>algorithm|secret)\s+("?)(?P<value>[^\s";]+)\2\s*;')
 
 
-class KeyFileError(DiscoveryError):
+class UpdateKeyError(DiscoveryError):
     """The key cannot be used; the text never holds any of the secret."""
 
 
@@ -54,54 +54,54 @@ def read_key(path: Path) -> UpdateKey:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
-        raise KeyFileError(f"cannot read the key file {path}: {error.strerror}") from error
+        raise UpdateKeyError(f"cannot read the key file {path}: {error.strerror}") from error
     try:
         # The mode is asked of the open file, not of the path, which could be another file a moment later.
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise KeyFileError(f"the key file {path} is not a regular file")
+            raise UpdateKeyError(f"the key file {path} is not a regular file")
         if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             mode = stat.S_IMODE(status.st_mode)
-            raise KeyFileError(f"the key file {path} has mode {mode:04o}: expected 0600 (chmod 600 {path})")
+            raise UpdateKeyError(f"the key file {path} has mode {mode:04o}: expected 0600 (chmod 600 {path})")
         data = os.read(descriptor, MAX_KEY_FILE + 1)
     except OSError as error:
-        raise KeyFileError(f"cannot read the key file {path}: {error.strerror}") from error
+        raise UpdateKeyError(f"cannot read the key file {path}: {error.strerror}") from error
     finally:
         os.close(descriptor)
     if len(data) > MAX_KEY_FILE:
-        raise KeyFileError(f"the key file {path} is longer than {MAX_KEY_FILE} bytes: expected one key")
+        raise UpdateKeyError(f"the key file {path} is longer than {MAX_KEY_FILE} bytes: expected one key")
     try:
         return parse_key(data.decode("ascii"))
     except UnicodeDecodeError:
-        raise KeyFileError(f"the key file {path} is not text") from None
-    except KeyFileError as error:
-        raise KeyFileError(f"the key file {path}: {error}") from None
+        raise UpdateKeyError(f"the key file {path} is not text") from None
+    except UpdateKeyError as error:
+        raise UpdateKeyError(f"the key file {path}: {error}") from None
 
 
 def parse_key(text: str) -> UpdateKey:
     text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith(("#", "//")))
     whole = _KEY.fullmatch(text)
     if whole is None:
-        raise KeyFileError('expected one `key "NAME" { algorithm ...; secret "..."; };` as tsig-keygen prints it')
+        raise UpdateKeyError('expected one `key "NAME" { algorithm ...; secret "..."; };` as tsig-keygen prints it')
     values: dict[str, str] = {}
     body, position = whole["body"], 0
     while statement := _STATEMENT.match(body, position):
         if statement["word"] in values:
-            raise KeyFileError(f"{statement['word']} stands there twice")
+            raise UpdateKeyError(f"{statement['word']} stands there twice")
         values[statement["word"]] = statement["value"]
         position = statement.end()
     if body[position:].strip() or len(values) != len(("algorithm", "secret")):
-        raise KeyFileError("expected an algorithm and a secret between the braces, and nothing else")
+        raise UpdateKeyError("expected an algorithm and a secret between the braces, and nothing else")
     algorithm = values["algorithm"].lower()
     if algorithm not in ALGORITHMS:
-        raise KeyFileError(f"the algorithm {algorithm[:40]!r} is not used here: expected {', '.join(ALGORITHMS)}")
+        raise UpdateKeyError(f"the algorithm {algorithm[:40]!r} is not used here: expected {', '.join(ALGORITHMS)}")
     try:
         secret = base64.b64decode(values["secret"], validate=True)
         name = dns.name.from_text(whole["name"]).to_text()
     except binascii.Error:
-        raise KeyFileError("the secret is not base64") from None
+        raise UpdateKeyError("the secret is not base64") from None
     except (dns.exception.DNSException, UnicodeError):
-        raise KeyFileError(f"the key's name {whole['name'][:80]!r} is not a domain name") from None
+        raise UpdateKeyError(f"the key's name {whole['name'][:80]!r} is not a domain name") from None
     if len(secret) < MIN_SECRET:
-        raise KeyFileError(f"the secret has {len(secret)} bytes: expected {MIN_SECRET} or more")
+        raise UpdateKeyError(f"the secret has {len(secret)} bytes: expected {MIN_SECRET} or more")
     return UpdateKey(name, algorithm, secret)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from gateway.discovery.events import GatewayFailed, GatewayRecovered, Observer
 from gateway.discovery.failover import Failover, FailoverConfig
-from gateway.discovery.model import Gateway
+from gateway.discovery.model import GatewayRecord
 from gateway.discovery.resolver import Resolver
 
 
@@ -34,15 +34,15 @@ class Locator:
         self._observer = observer
         self._clock = clock
 
-    async def candidates(self, domain: str) -> list[Gateway]:
+    async def candidates(self, domain: str) -> list[GatewayRecord]:
         """The gateways to try, best first; none when the domain has none. LookupFailedError: it cannot be said now."""
         return self.failover.order(await self.resolver.gateways(domain), self._clock())
 
-    def mark_failed(self, gateway: Gateway) -> None:
+    def mark_failed(self, gateway: GatewayRecord) -> None:
         until = self.failover.mark_failed(gateway, self._clock())
         if self._observer is not None:
             self._observer(GatewayFailed(gateway.target, gateway.port, until))
 
-    def mark_good(self, gateway: Gateway) -> None:
+    def mark_good(self, gateway: GatewayRecord) -> None:
         if self.failover.mark_good(gateway) and self._observer is not None:
             self._observer(GatewayRecovered(gateway.target, gateway.port))

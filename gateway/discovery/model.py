@@ -27,7 +27,7 @@ class LookupFailedError(DiscoveryError):
 
 
 @dataclass(frozen=True, slots=True)
-class Gateway:
+class GatewayRecord:
     """Where one gateway of a domain listens. `addresses` empty: its name leads nowhere at present."""
 
     target: str
@@ -58,7 +58,7 @@ class Found:
 
     domain: str
     availability: Availability
-    gateways: tuple[Gateway, ...]
+    gateways: tuple[GatewayRecord, ...]
     ttl: float
     stale: bool = False
     """True: the name servers did not answer, and this is what they said last, beyond its time."""

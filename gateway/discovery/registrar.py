@@ -27,8 +27,8 @@ from gateway.discovery.registration import (
     ChangedMeanwhileError,
     Endpoint,
     OwnRecord,
-    Place,
     Present,
+    RecordPlace,
     RegistrationError,
     check_update,
     question,
@@ -65,7 +65,7 @@ class RegistrarConfig:
     back_off: BackOff = field(default_factory=BackOff)
 
     def __post_init__(self) -> None:
-        Place.of(self.domain, self.zone)
+        RecordPlace.of(self.domain, self.zone)
         if not self.server:
             raise DiscoveryError("no server given: expected the name or address of the zone's primary server")
         if not 1 <= self.port <= MAX_16_BITS:
@@ -96,7 +96,7 @@ class Registrar:
         self.counts = RegistrarCounts()
         self.problem: str | None = None
         """Why the record is not current, in words; None: it is, or nothing was tried yet."""
-        self._place = Place.of(config.domain, config.zone)
+        self._place = RecordPlace.of(config.domain, config.zone)
         self._own = config.record
         self._former: dict[Endpoint, None] = {}
         self._stopping = False

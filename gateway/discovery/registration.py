@@ -81,7 +81,7 @@ class OwnRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RecordPlace:
     """Where the record stands: the zone that is updated, and the name in it."""
 
     zone: str
@@ -112,14 +112,14 @@ class Present:
         return [each for each in self.records if each.port == endpoint[1] and each.target == target]
 
 
-def question(place: Place) -> dns.message.QueryMessage:
+def question(place: RecordPlace) -> dns.message.QueryMessage:
     """What to ask the zone's primary server before an update. Not recursive: only its own zone counts."""
     message = dns.message.make_query(place.dns_name, dns.rdatatype.SRV)
     message.flags = dns.flags.Flag(0)
     return message
 
 
-def read_present(place: Place, response: dns.message.Message) -> Present:
+def read_present(place: RecordPlace, response: dns.message.Message) -> Present:
     """What the server's answer says is there, or RegistrationError in words."""
     code = response.rcode()
     if code not in (dns.rcode.NOERROR, dns.rcode.NXDOMAIN):
@@ -138,7 +138,7 @@ def read_present(place: Place, response: dns.message.Message) -> Present:
 
 
 def update_to_register(
-    place: Place, present: Present, own: OwnRecord, former: Iterable[Endpoint] = ()
+    place: RecordPlace, present: Present, own: OwnRecord, former: Iterable[Endpoint] = ()
 ) -> dns.update.UpdateMessage | None:
     """What makes the own record the only one of its target and port, and clears the former ones; None: it is so."""
     if any(each.target == dns.name.root for each in present.records):
@@ -158,7 +158,9 @@ def update_to_register(
     return message
 
 
-def update_to_remove(place: Place, present: Present, endpoints: Iterable[Endpoint]) -> dns.update.UpdateMessage | None:
+def update_to_remove(
+    place: RecordPlace, present: Present, endpoints: Iterable[Endpoint]
+) -> dns.update.UpdateMessage | None:
     """What takes the own records away; None: none is there."""
     surplus = [each for endpoint in set(endpoints) for each in present.of_endpoint(endpoint)]
     if not surplus:
@@ -169,7 +171,7 @@ def update_to_remove(place: Place, present: Present, endpoints: Iterable[Endpoin
     return message
 
 
-def check_update(place: Place, response: dns.message.Message) -> None:
+def check_update(place: RecordPlace, response: dns.message.Message) -> None:
     """Nothing when the server has carried the update out; else RegistrationError in words."""
     code = response.rcode()
     if code in (dns.rcode.NXRRSET, dns.rcode.YXRRSET, dns.rcode.NXDOMAIN, dns.rcode.YXDOMAIN):
@@ -178,7 +180,7 @@ def check_update(place: Place, response: dns.message.Message) -> None:
         raise RegistrationError(refusal_in_words(place, code))
 
 
-def refusal_in_words(place: Place, code: dns.rcode.Rcode) -> str:
+def refusal_in_words(place: RecordPlace, code: dns.rcode.Rcode) -> str:
     match code:
         case dns.rcode.REFUSED:
             return f"the server refused: the key may not change {place.name}, or the server takes no updates"
@@ -195,7 +197,7 @@ def refusal_in_words(place: Place, code: dns.rcode.Rcode) -> str:
     return f"the server answered {dns.rcode.to_text(code)}"
 
 
-def _update(place: Place, present: Present) -> dns.update.UpdateMessage:
+def _update(place: RecordPlace, present: Present) -> dns.update.UpdateMessage:
     message = dns.update.UpdateMessage(dns.name.from_text(place.zone))
     message.absent(place.dns_name, dns.rdatatype.CNAME)
     if present.records:
@@ -205,5 +207,5 @@ def _update(place: Place, present: Present) -> dns.update.UpdateMessage:
     return message
 
 
-def _alias(place: Place) -> str:
+def _alias(place: RecordPlace) -> str:
     return f"{place.name} is an alias (CNAME): remove it, or set the records where it leads"

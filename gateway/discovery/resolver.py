@@ -29,7 +29,7 @@ from gateway.discovery.model import (
     Availability,
     DiscoveryError,
     Found,
-    Gateway,
+    GatewayRecord,
     LookupFailedError,
     canonical_domain,
     check_seconds,
@@ -116,7 +116,7 @@ class Resolver:
         self._questions = asyncio.Semaphore(self.config.max_questions)
         self._under_way: dict[str, asyncio.Task[Found | LookupFailedError]] = {}
 
-    async def gateways(self, domain: str) -> list[Gateway]:
+    async def gateways(self, domain: str) -> list[GatewayRecord]:
         """The gateways of a domain; none when it has none. LookupFailedError: it cannot be said now."""
         return list((await self.lookup(domain)).gateways)
 

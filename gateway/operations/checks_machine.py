@@ -36,7 +36,7 @@ ETHERTYPE = 0xACDC
 
 
 @dataclass(frozen=True, slots=True)
-class Port:
+class CheckedPort:
     what: str
     host: str
     number: int
@@ -45,7 +45,7 @@ class Port:
     def __str__(self) -> str:
         return f"{self.what} ({self.host} port {self.number}{', UDP' if self.udp else ''})"
 
-    def collides(self, other: "Port") -> bool:
+    def collides(self, other: "CheckedPort") -> bool:
         """Whether both cannot be listened on: one of them may be all addresses of the machine."""
         if (self.number, self.udp) != (other.number, other.udp) or self.number == 0:
             return False
@@ -53,20 +53,20 @@ class Port:
         return len(hosts) == 1 or "::" in hosts or ("0.0.0.0" in hosts and not any(":" in host for host in hosts))  # noqa: S104
 
 
-def ports_of(config: GatewayConfig) -> list[Port]:
-    ports = [Port("the hub", config.hub.host, config.hub.port)]
+def ports_of(config: GatewayConfig) -> list[CheckedPort]:
+    ports = [CheckedPort("the hub", config.hub.host, config.hub.port)]
     if config.web is not None:
-        ports.append(Port("the web page", config.web.host, config.web.port))
+        ports.append(CheckedPort("the web page", config.web.host, config.web.port))
     if config.admin is not None:
-        ports.append(Port("the admin port", config.admin.host, config.admin.port))
+        ports.append(CheckedPort("the admin port", config.admin.host, config.admin.port))
     for number, link in enumerate(config.node.links if config.node is not None else (), start=1):
         if link.udp is not None:
             host, port = link.udp_ends()[0]
-            ports.append(Port(f"link {number} of the node", host, port, udp=True))
+            ports.append(CheckedPort(f"link {number} of the node", host, port, udp=True))
     return ports
 
 
-def check_ports(ports: Iterable[Port], *, running: bool) -> Iterator[Finding]:
+def check_ports(ports: Iterable[CheckedPort], *, running: bool) -> Iterator[Finding]:
     """With `running`, the gateway itself is expected to hold them."""
     ports = list(ports)
     for place, port in enumerate(ports):
@@ -115,7 +115,7 @@ def check_admin(config: AdminConfig | None) -> Iterator[Finding]:
         yield good(ADMIN, f"{config.host} port {config.port}: tokens travel encrypted")
 
 
-def _bind(port: Port) -> int | None:
+def _bind(port: CheckedPort) -> int | None:
     family = socket.AF_INET6 if ":" in port.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM if port.udp else socket.SOCK_STREAM) as probe:
         if not port.udp:

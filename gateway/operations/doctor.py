@@ -19,7 +19,7 @@ from gateway.operations.checks_machine import (
 )
 from gateway.operations.checks_network import PATIENCE, check_buffers, check_links, check_rendezvous
 from gateway.operations.checks_tls import check_certificates, check_keys, named_in, secured_ports
-from gateway.operations.findings import Finding, Verdict, bad, good
+from gateway.operations.findings import Finding, FindingLevel, bad, good
 from gateway.operations.stores import StoreProblemError, problems, stores_below, too_new, versions
 
 CONFIGURATION = "configuration"
@@ -45,7 +45,10 @@ async def examine(
             proposed[1] if proposed else "correct that setting; `psph config example` shows every key with its meaning"
         )
         certificates = check_certificates(named_in(path), time.time())
-        return [bad(CONFIGURATION, str(error), fix), *(one for one in certificates if one.verdict is not Verdict.GOOD)]
+        return [
+            bad(CONFIGURATION, str(error), fix),
+            *(one for one in certificates if one.verdict is not FindingLevel.GOOD),
+        ]
     running = is_running(config)
     links = config.node.links if config.node is not None else ()
     return [

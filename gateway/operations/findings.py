@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Verdict(StrEnum):
+class FindingLevel(StrEnum):
     GOOD = "ok"
     DOUBTFUL = "doubtful"
     """It works, or may work; somebody should look."""
@@ -16,23 +16,23 @@ class Verdict(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Finding:
     check: str
-    verdict: Verdict
+    verdict: FindingLevel
     text: str
     fix: str = ""
     """What the operator can do; empty only where there is nothing to do."""
 
 
 def good(check: str, text: str) -> Finding:
-    return Finding(check, Verdict.GOOD, text)
+    return Finding(check, FindingLevel.GOOD, text)
 
 
 def bad(check: str, text: str, fix: str) -> Finding:
-    return Finding(check, Verdict.BAD, text, fix)
+    return Finding(check, FindingLevel.BAD, text, fix)
 
 
 def doubtful(check: str, text: str, fix: str) -> Finding:
-    return Finding(check, Verdict.DOUBTFUL, text, fix)
+    return Finding(check, FindingLevel.DOUBTFUL, text, fix)
 
 
 def unknown(check: str, text: str) -> Finding:
-    return Finding(check, Verdict.UNKNOWN, text)
+    return Finding(check, FindingLevel.UNKNOWN, text)

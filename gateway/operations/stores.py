@@ -16,7 +16,7 @@ from gateway.store import MIGRATIONS as CONTROL_TABLES
 from identifiers.registry import MIGRATIONS as REGISTRY_TABLES
 from psirp_stack.rendezvous.schema import MIGRATIONS as RENDEZVOUS_TABLES
 from psirp_stack.transport.version_store import TRANSPORT_TABLES
-from push_hub.client.wishes import MIGRATIONS as CLIENT_TABLES
+from push_hub.client.subscriptions import MIGRATIONS as CLIENT_TABLES
 from push_hub.hub import TABLES as HUB_TABLES
 
 STORE_PATTERN = "*.sqlite"

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import TextIO
 
 from gateway.telemetry.plain import Plain, plain
-from gateway.telemetry.recorder import Way
+from gateway.telemetry.recorder import PublicationPath
 from gateway.telemetry.telemetry import QUIET
 from push_hub.delivery.events import Delivered
 
@@ -25,7 +25,7 @@ MAX_WAITING = 10_000
 WARNINGS = ("Failed", "Refused", "Gone", "Reached", "GaveUp", "Overtaken", "Disagreed", "Trimmed")
 ERRORS = ("Broke", "StoreFailed")
 
-WayOf = Callable[[int | None, str | None], Way | None]
+WayOf = Callable[[int | None, str | None], PublicationPath | None]
 """The way of a publication, by the hub's number or the network's version."""
 
 

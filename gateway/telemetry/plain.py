@@ -8,7 +8,7 @@ from dataclasses import fields, is_dataclass
 from urllib.parse import urlsplit
 
 from identifiers import Identifier, ItemId
-from push_hub.model import Subscription
+from push_hub.model import HubSubscription
 
 MAX_TEXT = 300
 
@@ -32,7 +32,7 @@ def plain(event: object) -> Plain:
     for name in _names(type(event)):
         value = getattr(event, name)
         match value:
-            case Subscription():
+            case HubSubscription():
                 known |= {
                     "subscription": value.id,
                     "topic": value.topic[:MAX_TEXT],

@@ -37,7 +37,7 @@ def key_of(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RecordedStep:
     at: float
     domain: str
     """`push` or `psirp`."""
@@ -46,7 +46,7 @@ class Step:
 
 
 @dataclass(slots=True)
-class Way:
+class PublicationPath:
     """One publication's steps."""
 
     topic: str
@@ -54,7 +54,7 @@ class Way:
     publication: int | None = None
     version: str | None = None
     from_network: bool = False
-    steps: list[Step] = field(default_factory=list)
+    steps: list[RecordedStep] = field(default_factory=list)
     delivered: int = 0
     failed: int = 0
     last_delivery: float | None = None
@@ -62,7 +62,7 @@ class Way:
     finished: bool = False
     """Everybody here was sent to."""
 
-    def add(self, step: Step) -> None:
+    def add(self, step: RecordedStep) -> None:
         if len(self.steps) < STEPS_PER_WAY:
             self.steps.append(step)
         else:
@@ -71,17 +71,17 @@ class Way:
 
 @dataclass(slots=True)
 class _Topic:
-    ways: deque[Way] = field(default_factory=lambda: deque(maxlen=WAYS_PER_TOPIC))
-    pending: deque[Step] = field(default_factory=lambda: deque(maxlen=PENDING_STEPS))
+    ways: deque[PublicationPath] = field(default_factory=lambda: deque(maxlen=WAYS_PER_TOPIC))
+    pending: deque[RecordedStep] = field(default_factory=lambda: deque(maxlen=PENDING_STEPS))
 
 
 class FlightRecorder:
     def __init__(self) -> None:
         self._topics: OrderedDict[str, _Topic] = OrderedDict()
-        self._publications: OrderedDict[int, Way] = OrderedDict()
-        self._versions: OrderedDict[str, Way] = OrderedDict()
+        self._publications: OrderedDict[int, PublicationPath] = OrderedDict()
+        self._versions: OrderedDict[str, PublicationPath] = OrderedDict()
 
-    def ways(self, topic: str) -> list[Way]:
+    def ways(self, topic: str) -> list[PublicationPath]:
         """A topic's last publications, newest first."""
         known = self._topics.get(key_of(topic))
         return [] if known is None else sorted(known.ways, key=lambda way: way.began, reverse=True)
@@ -91,17 +91,17 @@ class FlightRecorder:
         names = (known.ways[-1].topic for known in reversed(self._topics.values()) if known.ways)
         return list(dict.fromkeys(islice(names, limit)))
 
-    def way_of(self, publication: int | None, version: str | None) -> Way | None:
+    def way_of(self, publication: int | None, version: str | None) -> PublicationPath | None:
         way = None if publication is None else self._publications.get(publication)
         return way if way is not None or version is None else self._versions.get(version)
 
-    def of_version(self, version: str) -> Way | None:
+    def of_version(self, version: str) -> PublicationPath | None:
         return self._versions.get(version)
 
     # What happened.
 
     def pinged(self, event: PingAccepted, now: float) -> None:
-        self._topic(event.topic).pending.append(Step(now, "push", "the publisher pinged"))
+        self._topic(event.topic).pending.append(RecordedStep(now, "push", "the publisher pinged"))
 
     def fetched(self, event: TopicFetched, now: float) -> None:
         topic = self._topic(event.topic)
@@ -111,59 +111,65 @@ class FlightRecorder:
         entries = "" if event.new_entries is None else f", {event.new_entries} new or changed entries"
         if topic.ways:
             # The hub says so once everything about the fetch is on disk, which is after the publication was accepted.
-            topic.ways[-1].add(Step(now, "push", "the fetch was written down", f"status {event.status}{entries}"))
+            topic.ways[-1].add(
+                RecordedStep(now, "push", "the fetch was written down", f"status {event.status}{entries}")
+            )
 
     def fetch_failed(self, event: FetchFailed | DocumentRefused, now: float) -> None:
         topic = self._topic(event.topic)
-        topic.pending.append(Step(now, "push", "the fetch failed", event.reason))
+        topic.pending.append(RecordedStep(now, "push", "the fetch failed", event.reason))
 
-    def accepted(self, event: PublicationAccepted) -> Way:
+    def accepted(self, event: PublicationAccepted) -> PublicationPath:
         topic = self._topic(event.topic)
         way = next((way for way in topic.ways if way.from_network and way.publication is None), None)
         if way is None:
             began = topic.pending[0].at if topic.pending else event.at
-            way = Way(event.topic, began)
+            way = PublicationPath(event.topic, began)
             way.steps.extend(topic.pending)
             topic.pending.clear()
             topic.ways.append(way)
         way.publication = event.publication
-        way.add(Step(event.at, "push", "the hub accepted it", f"publication {event.publication}, {event.size} bytes"))
+        way.add(
+            RecordedStep(
+                event.at, "push", "the hub accepted it", f"publication {event.publication}, {event.size} bytes"
+            )
+        )
         _remember(self._publications, event.publication, way)
         return way
 
-    def published(self, topic: str, version: str, size: int, now: float) -> Way:
+    def published(self, topic: str, version: str, size: int, now: float) -> PublicationPath:
         """The network took a publication of this domain. `topic` as the hub spells it."""
         known = self._topic(topic)
         way = next((way for way in known.ways if way.version is None and not way.from_network), None)
         if way is None:
             # It did not come by the hub: somebody published it by POST, or said it in a chat.
-            way = Way(topic, now, finished=True)
+            way = PublicationPath(topic, now, finished=True)
             known.ways.append(way)
         way.version = version
-        way.add(Step(now, "psirp", "published in the network", f"version {version}, {size} bytes"))
+        way.add(RecordedStep(now, "psirp", "published in the network", f"version {version}, {size} bytes"))
         _remember(self._versions, version, way)
         return way
 
     def arrived(self, topic: str, version: str, published_at: float, size: int, now: float) -> None:
-        way = Way(topic, min(published_at, now), version=version, from_network=True)
-        way.add(Step(published_at, "psirp", "published by another gateway", f"version {version}, by its clock"))
-        way.add(Step(now, "psirp", "arrived from the network", f"{size} bytes"))
+        way = PublicationPath(topic, min(published_at, now), version=version, from_network=True)
+        way.add(RecordedStep(published_at, "psirp", "published by another gateway", f"version {version}, by its clock"))
+        way.add(RecordedStep(now, "psirp", "arrived from the network", f"{size} bytes"))
         self._topic(topic).ways.append(way)
         _remember(self._versions, version, way)
 
     def handed_over(self, version: str, adapter: str, now: float) -> None:
         way = self._versions.get(version)
         if way is not None:
-            way.add(Step(now, "push" if adapter == "push" else adapter, f"taken by the {adapter} adapter"))
+            way.add(RecordedStep(now, "push" if adapter == "push" else adapter, f"taken by the {adapter} adapter"))
 
-    def refused(self, topic: str, reason: str, now: float) -> Way | None:
+    def refused(self, topic: str, reason: str, now: float) -> PublicationPath | None:
         known = self._topics.get(key_of(topic))
         if known is not None and known.ways:
-            known.ways[-1].add(Step(now, "psirp", "did not cross", reason))
+            known.ways[-1].add(RecordedStep(now, "psirp", "did not cross", reason))
             return known.ways[-1]
         return None
 
-    def delivered(self, event: Delivered) -> Way | None:
+    def delivered(self, event: Delivered) -> PublicationPath | None:
         way = self._publications.get(event.publication)
         if way is None:
             return None
@@ -171,7 +177,9 @@ class FlightRecorder:
         way.last_delivery = event.at
         if way.delivered <= DELIVERIES_SHOWN:
             where = without_keys(event.subscription.callback)
-            way.add(Step(event.at, "push", f"delivered, status {event.status}", f"{where}, try {event.attempts}"))
+            way.add(
+                RecordedStep(event.at, "push", f"delivered, status {event.status}", f"{where}, try {event.attempts}")
+            )
         return way
 
     def delivery_failed(self, event: DeliveryFailed) -> None:
@@ -181,12 +189,16 @@ class FlightRecorder:
         way.failed += 1
         what = "given up" if event.given_up else "a delivery failed"
         where = without_keys(event.subscription.callback)
-        way.add(Step(event.at, "push", what, f"{event.reason}; {where}, try {event.attempts}"))
+        way.add(RecordedStep(event.at, "push", what, f"{event.reason}; {where}, try {event.attempts}"))
 
-    def finished(self, event: FanoutFinished) -> Way | None:
+    def finished(self, event: FanoutFinished) -> PublicationPath | None:
         way = self._publications.get(event.publication)
         if way is not None:
-            way.add(Step(event.at, "push", "everyone was sent to", f"{way.delivered} delivered, {way.failed} failed"))
+            way.add(
+                RecordedStep(
+                    event.at, "push", "everyone was sent to", f"{way.delivered} delivered, {way.failed} failed"
+                )
+            )
             way.finished = True
         return way
 
@@ -202,7 +214,7 @@ class FlightRecorder:
         return topic
 
 
-def _remember(ways: "OrderedDict[Key, Way]", key: Key, way: Way) -> None:
+def _remember(ways: "OrderedDict[Key, PublicationPath]", key: Key, way: PublicationPath) -> None:
     ways[key] = way
     if len(ways) > MAX_TOPICS * WAYS_PER_TOPIC:
         ways.popitem(last=False)

@@ -68,7 +68,7 @@ class Latency:
         self._second, self._count, self._samples = second, 0, []
 
 
-class Rate:
+class EventRate:
     """How often something happened, second by second."""
 
     def __init__(self) -> None:

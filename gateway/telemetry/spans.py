@@ -9,7 +9,7 @@ import hashlib
 import os
 from typing import TYPE_CHECKING
 
-from gateway.telemetry.recorder import Way
+from gateway.telemetry.recorder import PublicationPath
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -50,7 +50,7 @@ class Spans:
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("psph")
 
-    def record(self, way: Way) -> None:
+    def record(self, way: PublicationPath) -> None:
         """Make the spans of a finished fan-out."""
         from opentelemetry.trace import set_span_in_context
 
@@ -80,7 +80,7 @@ class Spans:
         self._provider.shutdown()
 
 
-def _parent(way: Way) -> "Context":
+def _parent(way: PublicationPath) -> "Context":
     """A span that nobody made, with ids that every gateway computes alike."""
     from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 

@@ -17,16 +17,16 @@ from gateway.events import (
     PublishFailed,
 )
 from gateway.telemetry.plain import Plain, plain
-from gateway.telemetry.recorder import FlightRecorder, Way
-from gateway.telemetry.series import Latency, Rate
+from gateway.telemetry.recorder import FlightRecorder, PublicationPath
+from gateway.telemetry.series import EventRate, Latency
 from push_hub.delivery.events import (
+    BacklogRefused,
     Delivered,
     DeliveryFailed,
+    DeliveryStoreFailed,
     FanoutFinished,
     OutcomesSaved,
     PublicationAccepted,
-    PublicationRefused,
-    StoreFailed,
 )
 from push_hub.events import IntentConfirmed, IntentFailed, IntentRetried, PingAccepted
 from push_hub.intake.events import DocumentRefused, FetchFailed, PingsStored, TopicFetched
@@ -66,13 +66,13 @@ class Telemetry:
         self.from_network = 0
         self.faults = 0
         """Events that could not be taken in."""
-        self.delivered, self.failed, self.accepted = Rate(), Rate(), Rate()
-        self.published, self.arrived = Rate(), Rate()
+        self.delivered, self.failed, self.accepted = EventRate(), EventRate(), EventRate()
+        self.published, self.arrived = EventRate(), EventRate()
         self.intake, self.delivery = Latency(), Latency()
         self.export, self.crossing = Latency(), Latency()
         self.last_failure: OrderedDict[int, tuple[float, str]] = OrderedDict()
         """Why a subscription's last delivery failed, by its number."""
-        self.when_finished: Callable[[Way], None] | None = None
+        self.when_finished: Callable[[PublicationPath], None] | None = None
         """Told of each way that is over: everybody here was sent to, and the network has it or will not take it."""
         self._accepted_at: OrderedDict[int, float] = OrderedDict()
         self._pinged_at: OrderedDict[str, float] = OrderedDict()
@@ -121,11 +121,11 @@ class Telemetry:
 
     @property
     def store_failures(self) -> int:
-        return self.count(StoreFailed)  # the control function's event has the same name
+        return self.count(DeliveryStoreFailed)  # the control function's event has the same name
 
     @property
     def refused_publications(self) -> int:
-        return self.count(PublicationRefused)
+        return self.count(BacklogRefused)
 
     @property
     def request_faults(self) -> int:
@@ -189,7 +189,7 @@ class Telemetry:
         if way is not None and way.version is not None:
             self._over(way)
 
-    def _over(self, way: Way) -> None:
+    def _over(self, way: PublicationPath) -> None:
         if self.when_finished is not None:
             self.when_finished(way)
 

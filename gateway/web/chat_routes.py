@@ -14,10 +14,10 @@ from msgspec import Struct
 
 from gateway.adapters.chat import ChatAdapter
 from gateway.adapters.chat_messages import MAX_TEXT
-from gateway.adapters.chat_store import Line, State
+from gateway.adapters.chat_store import Line, MessageState
 from gateway.model import Asker
 from serving import sse
-from serving.answers import Answers, HttpError, bearer, body_of, json_answer
+from serving.answers import AnswerMiddleware, HttpError, bearer, body_of, json_answer
 from serving.gate import Gate
 from serving.limits import Limiter, Rate
 from serving.sse import EventStream
@@ -32,20 +32,20 @@ MAX_LIMITER_KEYS = 20_000
 T = TypeVar("T", bound=Struct)
 
 _SHOWN = {
-    State.WAITING: "waiting",
-    State.SENT: "sent",
-    State.DELIVERED: "delivered",
-    State.FAILED: "failed",
-    State.OWED: "received",
-    State.ACKNOWLEDGED: "received",
+    MessageState.WAITING: "waiting",
+    MessageState.SENT: "sent",
+    MessageState.DELIVERED: "delivered",
+    MessageState.FAILED: "failed",
+    MessageState.OWED: "received",
+    MessageState.ACKNOWLEDGED: "received",
 }
 
 
-class NameWish(Struct, frozen=True):
+class NameRequest(Struct, frozen=True):
     user: str
 
 
-class PartnerWish(Struct, frozen=True):
+class PartnerRequest(Struct, frozen=True):
     partner: str
 
 
@@ -55,7 +55,7 @@ class Said(Struct, frozen=True):
     id: str
 
 
-class Shown(Struct, frozen=True):
+class ShownMessage(Struct, frozen=True):
     """A message as the page shows it."""
 
     place: int
@@ -68,7 +68,7 @@ class Shown(Struct, frozen=True):
 
 
 class ChatRoutes:
-    def __init__(self, chat: ChatAdapter, gate: Gate, answers: Answers) -> None:
+    def __init__(self, chat: ChatAdapter, gate: Gate, answers: AnswerMiddleware) -> None:
         self._chat = chat
         self._gate = gate
         self._answers = answers
@@ -96,9 +96,9 @@ class ChatRoutes:
 
     async def claim(self, request: web.Request) -> web.StreamResponse:
         self._gate.client(request)
-        wish = await _json(request, NameWish)
+        asked = await _json(request, NameRequest)
         self._slow_down(self._names, self._gate.client_key(request), "you choose too many names")
-        address, token = await self._chat.claim(wish.user)
+        address, token = await self._chat.claim(asked.user)
         return json_answer({"address": address, "token": token}, status=201)
 
     async def session(self, request: web.Request) -> web.StreamResponse:
@@ -114,8 +114,8 @@ class ChatRoutes:
 
     async def open(self, request: web.Request) -> web.StreamResponse:
         user = self._user(request)
-        wish = await _json(request, PartnerWish)
-        return json_answer({"partner": await self._chat.open(user, wish.partner)}, status=201)
+        asked = await _json(request, PartnerRequest)
+        return json_answer({"partner": await self._chat.open(user, asked.partner)}, status=201)
 
     async def end(self, request: web.Request) -> web.StreamResponse:
         await self._chat.end(self._user(request), _one(request, "partner"))
@@ -194,8 +194,8 @@ class ChatRoutes:
             raise HttpError(429, f"{text}: wait a moment", wait)
 
 
-def shown(line: Line) -> Shown:
-    return Shown(line.place, line.id, line.partner, line.mine, line.text, line.at, _SHOWN[line.state])
+def shown(line: Line) -> ShownMessage:
+    return ShownMessage(line.place, line.id, line.partner, line.mine, line.text, line.at, _SHOWN[line.state])
 
 
 async def _json(request: web.Request, kind: type[T]) -> T:

@@ -13,7 +13,7 @@ from gateway.adapters.stream import StreamAdapter, StreamConfig
 from gateway.web.chat_routes import ChatRoutes
 from gateway.web.refusals import translated
 from gateway.web.stream_routes import PER_TOPIC, StreamRoutes
-from serving.answers import Answers
+from serving.answers import AnswerMiddleware
 from serving.gate import Gate, GateConfig, Share
 from serving.limits import Rate
 from serving.port import Port, PortConfig
@@ -76,7 +76,7 @@ class WebServer:
         self.chat = chat
         self._observer = observer
         self._port: Port | None = None
-        answers = Answers(_names(config), config.streams.cors_origins, observer, translated)
+        answers = AnswerMiddleware(_names(config), config.streams.cors_origins, observer, translated)
         shares = {PER_TOPIC: Share(config.per_topic, "this topic is published too often")}
         gate_config = GateConfig(config.per_client, shares, trusted_proxies=config.trusted_proxies)
         gate = Gate(gate_config, time.monotonic, observer)

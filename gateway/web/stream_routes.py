@@ -7,11 +7,11 @@ import msgspec
 from aiohttp import hdrs, web
 from msgspec import UNSET, Struct, UnsetType
 
-from gateway.adapters.stream import ITEM_PREFIX, Stream, StreamAdapter
+from gateway.adapters.stream import ITEM_PREFIX, ReaderStream, StreamAdapter
 from gateway.model import Asker, Crossing
 from identifiers import Identifier, IdentifierSyntaxError
 from serving import sse
-from serving.answers import Answers, HttpError, bearer, body_of, is_one_of, json_answer
+from serving.answers import AnswerMiddleware, HttpError, bearer, body_of, is_one_of, json_answer
 from serving.gate import Gate
 from serving.sse import EventStream
 
@@ -34,7 +34,7 @@ class Event(Struct, frozen=True, omit_defaults=True):
     base64: str | UnsetType = UNSET
 
 
-class Published(Struct, frozen=True):
+class PublishedAnswer(Struct, frozen=True):
     """The answer to a POST."""
 
     name: str
@@ -44,7 +44,7 @@ class Published(Struct, frozen=True):
 
 
 class StreamRoutes:
-    def __init__(self, adapter: StreamAdapter, gate: Gate, answers: Answers) -> None:
+    def __init__(self, adapter: StreamAdapter, gate: Gate, answers: AnswerMiddleware) -> None:
         self._adapter = adapter
         self._gate = gate
         self._answers = answers
@@ -82,7 +82,7 @@ class StreamRoutes:
         body = await body_of(request, config.max_body, config.body_timeout)
         asker = Asker(self._gate.client_address(request), token=bool(config.tokens))
         item, version = await self._adapter.publish(name, content_type, body, asker)
-        return json_answer(Published(name, str(item.sid), str(item.rid), str(version)), status=201)
+        return json_answer(PublishedAnswer(name, str(item.sid), str(item.rid), str(version)), status=201)
 
     async def _follow(self, request: web.Request, what: str) -> web.StreamResponse:
         self._gate.client(request)
@@ -98,7 +98,7 @@ class StreamRoutes:
                 self._adapter.cut += stream.overrun
             return events.response
 
-    async def _write(self, events: EventStream, stream: Stream) -> None:
+    async def _write(self, events: EventStream, stream: ReaderStream) -> None:
         config = self._adapter.config
         pause = min(config.heartbeat, config.lease / 3)
         loop = asyncio.get_running_loop()
@@ -114,7 +114,7 @@ class StreamRoutes:
             elif not (self._adapter.closing or stream.overrun or stream.forbidden):
                 await self._send(events, stream, sse.STILL_HERE)
 
-    async def _send(self, events: EventStream, stream: Stream, data: bytes) -> None:
+    async def _send(self, events: EventStream, stream: ReaderStream, data: bytes) -> None:
         try:
             await events.send(data)
         except TimeoutError:

@@ -23,13 +23,13 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import uvloop
 
 from identifiers import DEFAULT_NAMING, Topic
-from perf.bench.family import Bar, BenchError, Outcome, Row, Sense, Ticker, percentile, progress_bar
-from perf.loopback import Client, Reply, Request, Server, answer
+from perf.bench.family import Bar, BenchError, BenchOutcome, Row, Sense, Ticker, percentile, progress_bar
+from perf.loopback import LoopbackClient, LoopbackRequest, Reply, Server, answer
 from perf.processes import Part, ProcessFailedError
 from psirp_stack.emulation.network import EmulatedNetwork, socket_of
 from psirp_stack.emulation.plan import plan
 from psirp_stack.node.api import Client as PsirpClient
-from psirp_stack.node.attachment import Publication
+from psirp_stack.node.attachment import ReceivedVersion
 
 ALONE = "hub alone"
 HOPS = (1, 3, 8)
@@ -47,7 +47,7 @@ ATOM = "application/atom+xml"
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class CrossingScale:
     rounds: int
     """Publications of each size on each way."""
     firsts: int
@@ -57,8 +57,8 @@ class Scale:
     """How many topics publish as fast as they can, and for how long."""
 
 
-FULL = Scale(60, 20, 40, 8.0)
-QUICK = Scale(15, 5, 20, 2.0)
+FULL = CrossingScale(60, 20, 40, 8.0)
+QUICK = CrossingScale(15, 5, 20, 2.0)
 
 
 def atom(number: int, size: int) -> bytes:
@@ -91,7 +91,7 @@ class Web:
         """When this body comes to this callback."""
         return self._awaited.setdefault((path, body), asyncio.get_running_loop().create_future())
 
-    def _handle(self, request: Request, reply: Reply) -> None:
+    def _handle(self, request: LoopbackRequest, reply: Reply) -> None:
         now = time.perf_counter()
         parts = urlsplit(request.target)
         if request.method == "POST":
@@ -106,7 +106,7 @@ class Web:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class CrossingPath:
     """Where to ping and where to subscribe."""
 
     name: str
@@ -114,16 +114,16 @@ class Way:
     subscribe_at: str
 
 
-class Bench:
-    def __init__(self, scale: Scale, tick: Ticker) -> None:
+class CrossingBench:
+    def __init__(self, scale: CrossingScale, tick: Ticker) -> None:
         self._scale = scale
         self._tick = tick
         self._web = Web()
         self._number = 0
-        self._clients: dict[tuple[str, int], Client] = {}
+        self._clients: dict[tuple[str, int], LoopbackClient] = {}
         self._stack = AsyncExitStack()
 
-    async def run(self) -> Outcome:
+    async def run(self) -> BenchOutcome:
         async with self._stack:
             folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="psph-bench-")))
             await self._stack.enter_async_context(self._web.running())
@@ -132,7 +132,7 @@ class Bench:
             rows, delays = await self._steady(ways)
             rows += await self._firsts(next(way for way in ways if way.name == _hops(JUDGED)))
             rows += await self._sustained([way for way in ways if way.name in (ALONE, _hops(JUDGED))])
-            return Outcome(
+            return BenchOutcome(
                 {"rounds": self._scale.rounds, "hops judged": JUDGED, "topics at once": self._scale.topics},
                 rows,
                 [self._bar(delays)],
@@ -143,7 +143,7 @@ class Bench:
                 ),
             )
 
-    async def _ways(self, folder: Path) -> list[Way]:
+    async def _ways(self, folder: Path) -> list[CrossingPath]:
         self._sockets.mkdir()
         nodes = max(HOPS) + 1
         network = await EmulatedNetwork.start(
@@ -157,7 +157,7 @@ class Bench:
             ["hub", "--port", "0", "--data", str(folder / "hub"), "--allow-private", "--no-canary"]
         )
         hubs = {hops: await self._gateway(folder, hops) for hops in (0, *HOPS)}
-        return [Way(ALONE, alone, alone), *(Way(_hops(hops), hubs[0], hubs[hops]) for hops in HOPS)]
+        return [CrossingPath(ALONE, alone, alone), *(CrossingPath(_hops(hops), hubs[0], hubs[hops]) for hops in HOPS)]
 
     async def _gateway(self, folder: Path, node: int) -> str:
         file = folder / f"gateway-{node}.toml"
@@ -180,7 +180,7 @@ class Bench:
 
     # One after the other.
 
-    async def _steady(self, ways: list[Way]) -> tuple[list[Row], dict[tuple[str, int], list[float]]]:
+    async def _steady(self, ways: list[CrossingPath]) -> tuple[list[Row], dict[tuple[str, int], list[float]]]:
         sizes = (*SIZES, LARGE)
         for way in ways:
             for size in sizes:
@@ -210,7 +210,7 @@ class Bench:
         ratio = p50[_hops(JUDGED)] / p50[ALONE]
         return Bar(f"p50 across {JUDGED} hops / p50 of the hub alone, 287 to 1442 bytes", ratio, Sense.AT_MOST, BAR)
 
-    async def _publish(self, way: Way, path: str, size: int) -> float:
+    async def _publish(self, way: CrossingPath, path: str, size: int) -> float:
         """A new document, a ping; the seconds until the callback has it."""
         self._number += 1
         body = self._web.documents[path] = atom(self._number, size)
@@ -222,7 +222,7 @@ class Bench:
         except TimeoutError:
             raise BenchError(f"a publication on the way {way.name!r} did not arrive in {PATIENCE:g} s") from None
 
-    async def _subscribe(self, way: Way, path: str) -> None:
+    async def _subscribe(self, way: CrossingPath, path: str) -> None:
         """Subscribe, and publish until it is known that the subscription stands."""
         url = self._web.url(path)
         await self._post(way.subscribe_at, {"hub.mode": "subscribe", "hub.topic": url, "hub.callback": url})
@@ -242,7 +242,7 @@ class Bench:
 
     # The first publication for a new subscriber.
 
-    async def _firsts(self, way: Way) -> list[Row]:
+    async def _firsts(self, way: CrossingPath) -> list[Row]:
         inside: list[float] = []
         total: list[float] = []
         socket = socket_of(self._sockets, f"n{JUDGED}")
@@ -280,7 +280,7 @@ class Bench:
         item = DEFAULT_NAMING.of_topic(Topic.parse(self._web.url(path)))
         arrived: asyncio.Future[float] = asyncio.get_running_loop().create_future()
 
-        def taken(publication: Publication) -> None:
+        def taken(publication: ReceivedVersion) -> None:
             if not arrived.done():
                 arrived.set_result(time.perf_counter())
 
@@ -292,7 +292,7 @@ class Bench:
 
     # As fast as they can.
 
-    async def _sustained(self, ways: list[Way]) -> list[Row]:
+    async def _sustained(self, ways: list[CrossingPath]) -> list[Row]:
         rates: dict[str, float] = {}
         for way in ways:
             paths = [f"/fast{_path(way, number)}" for number in range(self._scale.topics)]
@@ -314,7 +314,7 @@ class Bench:
             for name, rate in rates.items()
         ]
 
-    async def _keep_publishing(self, way: Way, path: str, end: float) -> int:
+    async def _keep_publishing(self, way: CrossingPath, path: str, end: float) -> int:
         count = 0
         while time.perf_counter() < end:
             await self._publish(way, path, SIZES[0])
@@ -324,7 +324,7 @@ class Bench:
     async def _post(self, hub: str, form: dict[str, str]) -> None:
         key = (hub, self._number % CLIENT_ADDRESSES)
         kept = self._clients.pop(key, None)
-        client = kept or Client(hub, f"127.0.0.{1 + key[1]}")
+        client = kept or LoopbackClient(hub, f"127.0.0.{1 + key[1]}")
         try:
             try:
                 status, said = await client.post_form("/", urlencode(form))
@@ -333,7 +333,7 @@ class Bench:
                     raise
                 # The hub has closed a connection that was idle for too long: an ordinary client opens another.
                 client.close()
-                client = Client(hub, f"127.0.0.{1 + key[1]}")
+                client = LoopbackClient(hub, f"127.0.0.{1 + key[1]}")
                 status, said = await client.post_form("/", urlencode(form))
         except ConnectionError as error:
             raise BenchError(f"{hub}: {error}") from None
@@ -347,7 +347,7 @@ def _hops(hops: int) -> str:
     return f"{hops} hop" if hops == 1 else f"{hops} hops"
 
 
-def _path(way: Way, size: int) -> str:
+def _path(way: CrossingPath, size: int) -> str:
     return f"/{way.name.replace(' ', '-')}/{size}"
 
 
@@ -364,7 +364,7 @@ def _row(measured: str, size: int, way: str, seconds: list[float], usual: float 
     }
 
 
-class Crossing:
+class CrossingBenchmark:
     name = "crossing"
     description = (
         "Delay from a publisher's ping to the subscriber's callback: a hub alone, and two gateways with 1, 3 and 8\n"
@@ -375,14 +375,14 @@ class Crossing:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--rounds", type=int, metavar="N", help="publications of each size on each way")
 
-    def run(self, options: argparse.Namespace) -> Outcome:
+    def run(self, options: argparse.Namespace) -> BenchOutcome:
         scale = QUICK if options.quick else FULL
         if options.rounds is not None:
             if options.rounds < 1:
                 raise BenchError(f"--rounds {options.rounds}: expected at least 1")
-            scale = Scale(options.rounds, scale.firsts, scale.topics, scale.seconds)
+            scale = CrossingScale(options.rounds, scale.firsts, scale.topics, scale.seconds)
         with progress_bar(self.name, scale.rounds + scale.firsts + 2) as tick:
-            return uvloop.run(Bench(scale, tick).run())
+            return uvloop.run(CrossingBench(scale, tick).run())
 
 
-BENCHMARK = Crossing()
+BENCHMARK = CrossingBenchmark()

@@ -1,7 +1,7 @@
 """What every benchmark has in common: its shape, its bars and its outcome.
 
 A benchmark is a module with an object `BENCHMARK` of the shape below. It prints nothing on stdout (progress
-goes to stderr through `progress_bar`), asserts nothing and returns an `Outcome`; the command line prints that
+goes to stderr through `progress_bar`), asserts nothing and returns an `BenchOutcome`; the command line prints that
 as a table or as JSON.
 """
 
@@ -54,7 +54,7 @@ class BenchError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class BenchOutcome:
     """What one run of a benchmark found. All rows of `results` have the same keys, in the order to print."""
 
     parameters: Row
@@ -72,7 +72,7 @@ class Benchmark(Protocol):
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Add options of its own; --quick, --json, --strict and --out are there already."""
 
-    def run(self, options: argparse.Namespace) -> Outcome: ...
+    def run(self, options: argparse.Namespace) -> BenchOutcome: ...
 
 
 class Ticker(Protocol):

@@ -28,7 +28,7 @@ import aiohttp
 import pycurl
 import uvloop
 
-from perf.bench.family import Bar, Outcome, Row, Sense, Ticker, percentile, progress_bar
+from perf.bench.family import Bar, BenchOutcome, Row, Sense, Ticker, percentile, progress_bar
 from push_hub.delivery import MIGRATIONS as DELIVERY_TABLES
 from push_hub.delivery import Delivery, DeliveryConfig
 from push_hub.model import Content, Dialect, SignatureMethod
@@ -54,7 +54,7 @@ TABLES = [*HUB_TABLES, *SUBSCRIPTION_TABLES, *DELIVERY_TABLES]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RoundPlan:
     """How many rounds; fewer, but never none, when they take longer than `seconds` together."""
 
     rounds: int
@@ -68,16 +68,16 @@ class Plan:
             yield number
 
 
-QUICK = {1: Plan(20, 2), 100: Plan(10, 3), 1000: Plan(12, 12), 10_000: Plan(1, 0)}
-QUICK_SLOW = Plan(20, 8)
-QUICK_ONE_HOST = Plan(10, 5)
-FULL = {1: Plan(200, 20), 100: Plan(60, 30), 1000: Plan(60, 120), 10_000: Plan(8, 60)}
-FULL_SLOW = Plan(60, 60)
-FULL_ONE_HOST = Plan(40, 40)
+QUICK = {1: RoundPlan(20, 2), 100: RoundPlan(10, 3), 1000: RoundPlan(12, 12), 10_000: RoundPlan(1, 0)}
+QUICK_SLOW = RoundPlan(20, 8)
+QUICK_ONE_HOST = RoundPlan(10, 5)
+FULL = {1: RoundPlan(200, 20), 100: RoundPlan(60, 30), 1000: RoundPlan(60, 120), 10_000: RoundPlan(8, 60)}
+FULL_SLOW = RoundPlan(60, 60)
+FULL_ONE_HOST = RoundPlan(40, 40)
 
 
 @dataclass(slots=True)
-class Samples:
+class RateSamples:
     """What one sender's rounds measured, in their order."""
 
     rates: list[float] = field(default_factory=list)
@@ -115,7 +115,7 @@ def ratio(above: Sequence[float], below: Sequence[float]) -> float:
     return statistics.median(a / b for a, b in zip(above, below, strict=True))
 
 
-class Sink:
+class SinkProcess:
     """The sink's process, seen from here."""
 
     def __init__(self) -> None:
@@ -225,10 +225,10 @@ async def send_with_aiohttp(
     await asyncio.gather(*(worker() for _ in range(min(BARE_CONCURRENCY, len(urls) * len(bodies)))))
 
 
-class Stage:
+class FanoutStage:
     """Everything that is set up once: sink, store, hub, bare clients."""
 
-    def __init__(self, sink: Sink, database: Database, delivery: Delivery, client: OutboundClient) -> None:
+    def __init__(self, sink: SinkProcess, database: Database, delivery: Delivery, client: OutboundClient) -> None:
         self.sink = sink
         self.database = database
         self.delivery = delivery
@@ -253,14 +253,14 @@ class Stage:
             )
         )
 
-    async def alone(self, samples: Samples, callbacks: int, send: Sender, *, is_stream: bool = False) -> None:
+    async def alone(self, samples: RateSamples, callbacks: int, send: Sender, *, is_stream: bool = False) -> None:
         """One update. `is_stream`: there are so many callbacks that it stands for a stream as well."""
         started, cpu, arrivals = await self._timed(callbacks, 1, send)
         samples.add_alone(started, arrivals)
         if is_stream:
             samples.add_stream(started, cpu, arrivals)
 
-    async def stream(self, samples: Samples, callbacks: int, updates: int, send: Sender) -> None:
+    async def stream(self, samples: RateSamples, callbacks: int, updates: int, send: Sender) -> None:
         samples.add_stream(*await self._timed(callbacks, updates, send))
 
     async def _timed(self, callbacks: int, updates: int, send: Sender) -> tuple[float, float, list[float]]:
@@ -277,7 +277,7 @@ class Stage:
         cpu = time.process_time() - cpu
         return started, cpu, await self.sink.arrivals(self.client, callbacks * updates)
 
-    async def round_with_slow_ones(self, samples: Samples, topic: str, fast: int) -> None:
+    async def round_with_slow_ones(self, samples: RateSamples, topic: str, fast: int) -> None:
         started = time.monotonic()
         await send_with_hub(self.delivery, topic, [atom(self.number)])
         self.number += 1
@@ -311,25 +311,27 @@ class Stage:
         await self.client.close()
 
 
-async def measure(plans: dict[int, Plan], slow_plan: Plan, host_plan: Plan) -> Outcome:
+async def measure(plans: dict[int, RoundPlan], slow_plan: RoundPlan, host_plan: RoundPlan) -> BenchOutcome:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        sink = Sink()
+        sink = SinkProcess()
         stack.callback(sink.close)
         database = stack.enter_context(Database.open(folder / "hub.db", TABLES))
         client = OutboundClient(ClientConfig(policy=AddressPolicy(allow_private=True)))
         delivery = Delivery(database, Subscriptions(database), client, DeliveryConfig(HUB_URL), time.time)
         await delivery.start()
-        stage = Stage(sink, database, delivery, client)
+        stage = FanoutStage(sink, database, delivery, client)
         try:
             return await measure_on(stage, plans, slow_plan, host_plan)
         finally:
             await stage.close()
 
 
-async def measure_on(stage: Stage, plans: dict[int, Plan], slow_plan: Plan, host_plan: Plan) -> Outcome:
+async def measure_on(
+    stage: FanoutStage, plans: dict[int, RoundPlan], slow_plan: RoundPlan, host_plan: RoundPlan
+) -> BenchOutcome:
     results: list[Row] = []
-    measured: dict[int, list[Samples]] = {}
+    measured: dict[int, list[RateSamples]] = {}
     with progress_bar("fanout", sum(plan.rounds for plan in (*plans.values(), slow_plan, host_plan))) as tick:
         for callbacks, plan in plans.items():
             measured[callbacks] = samples = await measure_senders(stage, callbacks, plan, tick)
@@ -343,7 +345,7 @@ async def measure_on(stage: Stage, plans: dict[int, Plan], slow_plan: Plan, host
         host_clean.row(fast, "hub, one host, none slow"),
     ]
     hub, curl, plain = measured[BAR_CALLBACKS]
-    return Outcome(
+    return BenchOutcome(
         {
             "body": BODY_SIZE,
             "addresses": ADDRESSES,
@@ -367,7 +369,7 @@ async def measure_on(stage: Stage, plans: dict[int, Plan], slow_plan: Plan, host
     )
 
 
-def other_ratios(hub: Samples, curl: Samples, plain: Samples) -> str:
+def other_ratios(hub: RateSamples, curl: RateSamples, plain: RateSamples) -> str:
     return (
         f"Hub to bare pycurl and to bare aiohttp at {BAR_CALLBACKS} callbacks, one update alone: "
         f"{ratio(hub.rates_alone, curl.rates_alone):.2f} and {ratio(hub.rates_alone, plain.rates_alone):.2f}; "
@@ -375,15 +377,15 @@ def other_ratios(hub: Samples, curl: Samples, plain: Samples) -> str:
     )
 
 
-async def measure_senders(stage: Stage, callbacks: int, plan: Plan, tick: Ticker) -> list[Samples]:
+async def measure_senders(stage: FanoutStage, callbacks: int, plan: RoundPlan, tick: Ticker) -> list[RateSamples]:
     urls = stage.sink.urls(callbacks)
     topic = f"http://publisher.example/{callbacks}"
     await stage.subscribe(topic, urls)
     updates = max(1, min(STREAM, LONGEST_STREAM // callbacks))
     senders = stage.senders(topic, urls)
     for send in senders:
-        await stage.alone(Samples(), callbacks, send)  # opens connections
-    measured = [Samples() for _ in senders]
+        await stage.alone(RateSamples(), callbacks, send)  # opens connections
+    measured = [RateSamples() for _ in senders]
     for _ in plan.numbers():
         for samples, send in zip(measured, senders, strict=True):
             await stage.alone(samples, callbacks, send, is_stream=updates == 1)
@@ -394,7 +396,9 @@ async def measure_senders(stage: Stage, callbacks: int, plan: Plan, tick: Ticker
     return measured
 
 
-async def measure_slow(stage: Stage, plan: Plan, tick: Ticker, addresses: int) -> tuple[Samples, Samples]:
+async def measure_slow(
+    stage: FanoutStage, plan: RoundPlan, tick: Ticker, addresses: int
+) -> tuple[RateSamples, RateSamples]:
     """Clean and slow rounds in turn; each begins when nothing of the one before is under way.
 
     Each round is a topic of its own: a slow callback is asked once, as by a publisher that just appeared.
@@ -402,13 +406,13 @@ async def measure_slow(stage: Stage, plan: Plan, tick: Ticker, addresses: int) -
     fast = BAR_CALLBACKS - SLOW_CALLBACKS
     clean, slow = stage.sink.urls(fast, 0, addresses), stage.sink.urls(BAR_CALLBACKS, SLOW_CALLBACKS, addresses)
 
-    async def one(name: str, samples: Samples, urls: Sequence[str]) -> None:
+    async def one(name: str, samples: RateSamples, urls: Sequence[str]) -> None:
         topic = f"http://publisher.example/slow/{addresses}/{name}/{len(urls)}"
         await stage.subscribe(topic, urls)
         await stage.round_with_slow_ones(samples, topic, fast)
 
-    await one("warm up", Samples(), slow)  # opens connections
-    without, beside = Samples(), Samples()
+    await one("warm up", RateSamples(), slow)  # opens connections
+    without, beside = RateSamples(), RateSamples()
     for number in plan.numbers():
         pair = [(without, clean), (beside, slow)]
         for samples, urls in pair if number % 2 else reversed(pair):
@@ -429,7 +433,7 @@ class Fanout:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """No options of its own."""
 
-    def run(self, options: argparse.Namespace) -> Outcome:
+    def run(self, options: argparse.Namespace) -> BenchOutcome:
         return uvloop.run(
             measure(QUICK, QUICK_SLOW, QUICK_ONE_HOST) if options.quick else measure(FULL, FULL_SLOW, FULL_ONE_HOST)
         )

@@ -27,10 +27,10 @@ class Notes:
 
     def __init__(self) -> None:
         self.arrivals = array("d")
-        self.held_back: dict[Sink, asyncio.TimerHandle] = {}
+        self.held_back: dict[SinkProtocol, asyncio.TimerHandle] = {}
 
 
-class Sink(asyncio.Protocol):
+class SinkProtocol(asyncio.Protocol):
     """As little HTTP as a benchmark needs: requests with a length, one after the other."""
 
     def __init__(self, notes: Notes) -> None:
@@ -87,7 +87,7 @@ async def serve(addresses: int) -> None:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((f"127.0.0.{number}", port))
         port = listener.getsockname()[1]
-        await loop.create_server(lambda: Sink(notes), sock=listener, backlog=4096)
+        await loop.create_server(lambda: SinkProtocol(notes), sock=listener, backlog=4096)
     os.write(sys.stdout.fileno(), f"{port}\n".encode())
     # The parent's end of this pipe closes when it ends, however it ends.
     await loop.run_in_executor(None, sys.stdin.read)

@@ -27,7 +27,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol, Self, cast
 
-from perf.bench.family import Bar, Outcome, Row, Sense, progress_bar
+from perf.bench.family import Bar, BenchOutcome, Row, Sense, progress_bar
 from psirp_stack.forwarder import Forwarder
 from psirp_stack.forwarding_model import (
     FILTER_BITS,
@@ -70,7 +70,7 @@ class Drainable(BatchingLink, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class ForwardingBench:
     """One node between two links: where frames are put in, where the node takes them, where it sends them."""
 
     carrier: str
@@ -124,7 +124,7 @@ class ForwardingBenchmark:
         parser.add_argument("--frames", type=positive, help="frames of each round (default 20000, quick 6000)")
         parser.add_argument("--seed", type=int, default=1, help="seed of tags and filters (default 1)")
 
-    def run(self, options: argparse.Namespace) -> Outcome:
+    def run(self, options: argparse.Namespace) -> BenchOutcome:
         rounds = options.rounds or (7 if options.quick else 15)
         # A round in which not every flow occurs would measure fewer flows than it says.
         frames = max(options.frames or (6000 if options.quick else 20_000), options.flows)
@@ -149,7 +149,7 @@ class ForwardingBenchmark:
             f"ratios are medians of {rounds} alternating rounds of {frames} frames."
         )
         parameters: Row = {"flows": options.flows, "rounds": rounds, "frames": frames, "batch": DEFAULT_BATCH}
-        return Outcome(parameters, rows, bars_of(rows), remarks)
+        return BenchOutcome(parameters, rows, bars_of(rows), remarks)
 
 
 BENCHMARK = ForwardingBenchmark()
@@ -218,7 +218,7 @@ def measure_cell(carrier: str, links: int, size: int, options: argparse.Namespac
     return row
 
 
-def sealed_over(bench: Bench) -> Bench:
+def sealed_over(bench: ForwardingBench) -> ForwardingBench:
     """The same with both links sealed, and their neighbours proved."""
     domain, still = DomainKeys.of(os.urandom(KEY_BYTES)), VirtualClock()
     source, arrival, departure, sink = (
@@ -233,7 +233,7 @@ def sealed_over(bench: Bench) -> Bench:
     return replace(bench, source=source, arrival=arrival, departure=departure, sink=sink)
 
 
-def forwarding_over(bench: Bench, table: ForwardingTable) -> Receiver:
+def forwarding_over(bench: ForwardingBench, table: ForwardingTable) -> Receiver:
     forwarder = Forwarder(table)
     forwarder.attach(DEPARTURE, bench.departure.send, bench.departure.send_many)
     clock = time.monotonic
@@ -245,7 +245,12 @@ def forwarding_over(bench: Bench, table: ForwardingTable) -> Receiver:
 
 
 def compare(
-    bench: Bench, sealed: Bench, table: ForwardingTable, traffic: Sequence[bytes], rounds: int, frames: int
+    bench: ForwardingBench,
+    sealed: ForwardingBench,
+    table: ForwardingTable,
+    traffic: Sequence[bytes],
+    rounds: int,
+    frames: int,
 ) -> Measured:
     send = bench.departure.send
 
@@ -253,7 +258,7 @@ def compare(
         for frame in batch:
             send(frame)
 
-    ways: list[tuple[Bench, Receiver]] = [
+    ways: list[tuple[ForwardingBench, Receiver]] = [
         (bench, forwarding_over(bench, table)),
         (bench, bare),
         (bench, bench.departure.send_many),
@@ -283,7 +288,7 @@ def median_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> 
     return statistics.median(one / other for one, other in zip(numerators, denominators, strict=True))
 
 
-def one_round(bench: Bench, receiver: Receiver, traffic: Sequence[bytes], frames: int) -> float:
+def one_round(bench: ForwardingBench, receiver: Receiver, traffic: Sequence[bytes], frames: int) -> float:
     """Seconds that the node needs for so many frames; putting them in and taking them out is not timed."""
     bench.arrival.on_receive(receiver)
     clock = time.thread_time
@@ -371,25 +376,25 @@ IN_PROCESS, VETH, UDP = "in process", "veth", "udp"
 
 
 @contextmanager
-def in_process() -> Iterator[Bench]:
+def in_process() -> Iterator[ForwardingBench]:
     source, arrival = pair()
     departure, sink = pair()
-    yield Bench.over(IN_PROCESS, source, arrival, departure, sink)
+    yield ForwardingBench.over(IN_PROCESS, source, arrival, departure, sink)
 
 
 @contextmanager
-def over_udp() -> Iterator[Bench]:
+def over_udp() -> Iterator[ForwardingBench]:
     sockets = [bound_socket(UdpAddress("127.0.0.1", 0)) for _ in range(4)]
     addresses = [UdpAddress(*sock.getsockname()[:2]) for sock in sockets]
     with ExitStack() as stack:
         links = [UdpLink(sockets[end], addresses[end ^ 1]) for end in range(4)]
         for link in links:
             stack.callback(link.close)
-        yield Bench.over(UDP, *links)
+        yield ForwardingBench.over(UDP, *links)
 
 
 @contextmanager
-def over_veth() -> Iterator[Bench]:
+def over_veth() -> Iterator[ForwardingBench]:
     unique = secrets.token_hex(3)
     names = [f"psb{unique}{end}" for end in range(4)]
     with ExitStack() as stack:
@@ -403,10 +408,10 @@ def over_veth() -> Iterator[Bench]:
         links = [EthernetLink(name) for name in names]
         for link in links:
             stack.callback(link.close)
-        yield Bench.over(VETH, *links)
+        yield ForwardingBench.over(VETH, *links)
 
 
-CARRIERS: dict[str, Callable[[], AbstractContextManager[Bench]]] = {
+CARRIERS: dict[str, Callable[[], AbstractContextManager[ForwardingBench]]] = {
     IN_PROCESS: in_process,
     VETH: over_veth,
     UDP: over_udp,

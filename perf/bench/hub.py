@@ -21,10 +21,10 @@ from urllib.parse import urlencode
 
 import uvloop
 
-from perf.bench.family import Bar, BenchError, Outcome, Row, Sense, Ticker, percentile, progress_bar
+from perf.bench.family import Bar, BenchError, BenchOutcome, Row, Sense, Ticker, percentile, progress_bar
 from perf.bench.hub_seed import seed_store
 from perf.hub_process import HubProcess, HubProcessError
-from perf.loopback import Client, Reply, Request, Server, answer
+from perf.loopback import LoopbackClient, LoopbackRequest, Reply, Server, answer
 from perf.numbered_feed import document
 from push_hub.hub import DATABASE_NAME
 
@@ -45,7 +45,7 @@ Verified = Callable[[str], Awaitable[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class HubScale:
     """How much is measured. `pings_a_life` stays below the hub's bound on pings of one topic at once (200)."""
 
     subscriptions: int
@@ -57,14 +57,14 @@ class Scale:
     pings_a_life: int = 180
 
 
-FULL = Scale(1_000_000)
-QUICK = Scale(100_000, rounds=3, subscriptions_a_round=500, starts=2, lives=1, pings_a_life=120)
+FULL = HubScale(1_000_000)
+QUICK = HubScale(100_000, rounds=3, subscriptions_a_round=500, starts=2, lives=1, pings_a_life=120)
 
 
 # Subscribing
 
 
-class Sink:
+class CallbackProcess:
     """The process of the callbacks."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ async def subscribe_all(url: str, forms: list[str]) -> None:
     left = iter(forms)
 
     async def work(number: int) -> None:
-        client = Client(url, f"127.0.0.{1 + number % CLIENT_ADDRESSES}")
+        client = LoopbackClient(url, f"127.0.0.{1 + number % CLIENT_ADDRESSES}")
         try:
             for form in left:
                 status, said = await client.post_form("/", form)
@@ -101,7 +101,7 @@ async def subscribe_all(url: str, forms: list[str]) -> None:
     await asyncio.gather(*(work(number) for number in range(CONNECTIONS)))
 
 
-async def subscribing_round(sink: Sink, url: str, number: int, count: int, verified: Verified) -> float:
+async def subscribing_round(sink: CallbackProcess, url: str, number: int, count: int, verified: Verified) -> float:
     """Subscriptions a second, from the first request until the last is verified (and, by a hub, stored)."""
     topic = f"http://publisher.example/{number}"
     forms = [
@@ -124,15 +124,15 @@ def stored_subscriptions(data: Path, topic: str) -> int:
     return int(rows[0][0]) if rows else 0
 
 
-async def measure_subscribing(folder: Path, scale: Scale, tick: Ticker) -> tuple[list[Row], float]:
-    sink = Sink()
+async def measure_subscribing(folder: Path, scale: HubScale, tick: Ticker) -> tuple[list[Row], float]:
+    sink = CallbackProcess()
     hub = await HubProcess.start(folder / "subscribing")
     bare = await HubProcess.run(BARE_COMMAND)
     rates: dict[str, list[float]] = {"hub": [], "bare loop": []}
     try:
         if not (await hub.listening() and await bare.listening()):
             raise BenchError("a server of this benchmark did not start")
-        counter = Client(bare.url)
+        counter = LoopbackClient(bare.url)
 
         async def by_hub(topic: str) -> int:
             return await asyncio.to_thread(stored_subscriptions, folder / "subscribing", topic)
@@ -192,13 +192,13 @@ def memory_of(pid: int) -> float:
 
 
 @asynccontextmanager
-async def running(store: Store) -> AsyncIterator[tuple[HubProcess, Client]]:
+async def running(store: Store) -> AsyncIterator[tuple[HubProcess, LoopbackClient]]:
     """A hub on this store; how long it took to answer, and its memory then, are noted."""
     hub = await HubProcess.start(store.data)
     try:
         if not await hub.listening():
             raise BenchError(f"the hub did not start with {store.name}")
-        client = Client(hub.url)
+        client = LoopbackClient(hub.url)
         status, _ = await client.request("GET", "/health")
         if status != 200:
             raise BenchError(f"the hub with {store.name} says that it is not healthy")
@@ -243,7 +243,7 @@ class Surroundings:
         self._waiting[key] = asyncio.get_running_loop().create_future()
         return self._waiting[key]
 
-    def _handle(self, request: Request, reply: Reply) -> None:
+    def _handle(self, request: LoopbackRequest, reply: Reply) -> None:
         _, kind, store, topic, *_ = request.target.split("/")
         key = f"{store}/{topic}"
         if kind == "callback":
@@ -257,7 +257,7 @@ class Surroundings:
         reply(answer(200, document(number), {"Content-Type": FEED, "ETag": f'"{number}"'}))
 
 
-async def one_ping(client: Client, around: Surroundings, store: int, topic: int) -> float:
+async def one_ping(client: LoopbackClient, around: Surroundings, store: int, topic: int) -> float:
     arrival = around.change(store, topic)
     form = urlencode({"hub.mode": "publish", "hub.url": around.topic(store, topic)})
     sent = time.monotonic()
@@ -270,7 +270,7 @@ async def one_ping(client: Client, around: Surroundings, store: int, topic: int)
         raise BenchError(f"nothing was delivered within {PATIENCE:g} seconds of a ping") from None
 
 
-async def measure_delays(stores: list[Store], around: Surroundings, scale: Scale, tick: Ticker) -> None:
+async def measure_delays(stores: list[Store], around: Surroundings, scale: HubScale, tick: Ticker) -> None:
     rng = random.Random(SEED)  # noqa: S311 - the same topics in each run
     pings = WARM_UP + scale.pings_a_life
     for _ in range(scale.lives):
@@ -294,7 +294,7 @@ def row(what: str, who: str, median: float, p99: float | None = None, samples: i
     return {"measured": what, "on": who, "median": median, "p99": p99, "samples": samples}
 
 
-async def measure(scale: Scale) -> Outcome:
+async def measure(scale: HubScale) -> BenchOutcome:
     around = Surroundings()
     per_topic = scale.subscriptions // scale.topics
     steps = scale.rounds + 1 + 10 + 2 * scale.starts + scale.lives
@@ -315,7 +315,7 @@ async def measure(scale: Scale) -> Outcome:
             raise BenchError(str(error)) from error
         rows += [one for store in stores for one in rows_of(store)]
     slower = statistics.median(stores[1].delays) / statistics.median(stores[0].delays)
-    return Outcome(
+    return BenchOutcome(
         {
             "subscriptions": scale.subscriptions,
             "topics": scale.topics,
@@ -331,7 +331,7 @@ async def measure(scale: Scale) -> Outcome:
     )
 
 
-def seed(store: Store, index: int, around: Surroundings, per_topic: int, scale: Scale, tick: Ticker) -> None:
+def seed(store: Store, index: int, around: Surroundings, per_topic: int, scale: HubScale, tick: Ticker) -> None:
     seed_store(
         store.data,
         store.topics,
@@ -385,7 +385,7 @@ class HubBenchmark:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """No options of its own."""
 
-    def run(self, options: argparse.Namespace) -> Outcome:
+    def run(self, options: argparse.Namespace) -> BenchOutcome:
         return uvloop.run(measure(QUICK if options.quick else FULL))
 
 

@@ -18,14 +18,14 @@ import uvloop
 from aiohttp import web
 
 from push_hub.protocol.numbers import DEFAULT_LEASE
-from push_hub.verifier import VerifierConfig
+from push_hub.verifier import IntentVerifierConfig
 from serving.outbound.addresses import AddressPolicy
 from serving.outbound.client import ClientConfig, OutboundClient
 
 
 class Bare:
     def __init__(self) -> None:
-        config = VerifierConfig()
+        config = IntentVerifierConfig()
         self._client = OutboundClient(ClientConfig(policy=AddressPolicy(allow_private=True)))
         self._places = asyncio.Semaphore(config.concurrency)
         self._timeout = config.timeout

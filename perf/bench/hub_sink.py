@@ -12,10 +12,10 @@ from urllib.parse import unquote
 
 import uvloop
 
-from perf.loopback import Reply, Request, Server, answer
+from perf.loopback import LoopbackRequest, Reply, Server, answer
 
 
-def confirm(request: Request, reply: Reply) -> None:
+def confirm(request: LoopbackRequest, reply: Reply) -> None:
     challenge = request.target.partition("hub.challenge=")[2].partition("&")[0]
     reply(answer(200, unquote(challenge).encode()))
 

@@ -20,7 +20,7 @@ from pybloom_live import BloomFilter
 
 from identifiers import DEFAULT_NAMING, ItemId, Topic
 from identifiers.registry import Registry
-from perf.bench.family import Bar, Cell, Outcome, Row, Sense, Ticker, percentile, progress_bar
+from perf.bench.family import Bar, BenchOutcome, Cell, Row, Sense, Ticker, percentile, progress_bar
 
 SIZES: Final = (10, 50, 1_000, 100_000, 1_000_000)
 FULL_SIZE: Final = 10_000_000
@@ -138,7 +138,7 @@ bar: the registry's p50 at the largest size is at most {GROWTH_BOUND:g} times it
         parser.add_argument("--seed", type=int, default=1, help="of the choice of look-ups")
         parser.epilog = "example:\n  psph bench matching --quick"
 
-    def run(self, options: argparse.Namespace) -> Outcome:
+    def run(self, options: argparse.Namespace) -> BenchOutcome:
         sizes = QUICK_SIZES if options.quick else SIZES
         if options.full:
             sizes = (*sizes, FULL_SIZE)
@@ -151,7 +151,7 @@ bar: the registry's p50 at the largest size is at most {GROWTH_BOUND:g} times it
             crossing = _crossing(rng, tick)
         small, large = (_registry_p50(rows, size) for size in (1_000, max(sizes)))
         bars = [Bar(f"registry p50 at {max(sizes):,} topics / at 1,000", large / small, Sense.AT_MOST, GROWTH_BOUND)]
-        return Outcome(_parameters(options, sizes), rows, bars, _remarks(crossing, rows, max(sizes)))
+        return BenchOutcome(_parameters(options, sizes), rows, bars, _remarks(crossing, rows, max(sizes)))
 
 
 BENCHMARK = Matching()

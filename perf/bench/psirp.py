@@ -22,13 +22,13 @@ from typing import TypeVar
 
 from identifiers import Identifier
 from perf.bench import psirp_rendezvous
-from perf.bench.family import Bar, Benchmark, Outcome, Row, Sense, Ticker, percentile, progress_bar
+from perf.bench.family import Bar, Benchmark, BenchOutcome, Row, Sense, Ticker, percentile, progress_bar
 from psirp_stack.emulation.namespaces import NamespaceError, NamespaceNetwork
 from psirp_stack.emulation.network import EmulatedNetwork, socket_of
 from psirp_stack.emulation.plan import NetworkPlan, plan
 from psirp_stack.emulation.ring import run_ring
 from psirp_stack.node.api import Client
-from psirp_stack.node.attachment import Publication
+from psirp_stack.node.attachment import ReceivedVersion
 from psirp_stack.node.config import TimesFile
 
 SIZES = (100, 1_000, 100_000)
@@ -75,14 +75,14 @@ class _Pair:
             await self.round_trip()
         self.trips.clear()
 
-    async def _on_ping(self, publication: Publication) -> None:
+    async def _on_ping(self, publication: ReceivedVersion) -> None:
         self.received += 1
         if self.answers:
             await self.far.publish(_SID, self.pong, publication.content)
         elif self.received >= self.awaited:
             self.all_there.set()
 
-    def _on_pong(self, publication: Publication) -> None:
+    def _on_pong(self, publication: ReceivedVersion) -> None:
         if publication.content == self._content():
             self.answered.set()
 
@@ -222,7 +222,7 @@ async def _matches(data: Path) -> Row:
         done = asyncio.Event()
         begin = time.perf_counter()
 
-        def on_publication(_: Publication) -> None:
+        def on_publication(_: ReceivedVersion) -> None:
             arrived.append(time.perf_counter() - begin)
             if len(arrived) == count:
                 done.set()
@@ -246,7 +246,7 @@ async def _recovery(data: Path, hello: float) -> float:
             cut_at, first_after = 0.0, 0
             recovered: asyncio.Future[float] = asyncio.get_running_loop().create_future()
 
-            def on_publication(publication: Publication) -> None:
+            def on_publication(publication: ReceivedVersion) -> None:
                 nonlocal latest
                 latest = int(publication.content)
                 if cut_at and latest >= first_after and not recovered.done():
@@ -297,7 +297,7 @@ class PsirpBenchmark:
         parser.add_argument("--ring", action="store_true", help="also the lossy ring (about a minute)")
         parser.add_argument("--no-veth", action="store_true", help="leave out what needs root")
 
-    def run(self, options: argparse.Namespace) -> Outcome:
+    def run(self, options: argparse.Namespace) -> BenchOutcome:
         rounds = 25 if options.quick else 200
         remarks: list[str] = []
         rows: list[Row] = []
@@ -316,7 +316,7 @@ class PsirpBenchmark:
                 rows.append(_in_folder(lambda data: _ring(data, remarks)))
         bars = [self._rendezvous(rows, options.quick)]
         parameters: Row = {"rounds": rounds, "window": WINDOW, "processors": os.cpu_count()}
-        return Outcome(parameters, rows, bars, remarks)
+        return BenchOutcome(parameters, rows, bars, remarks)
 
     def _rendezvous(self, rows: list[Row], quick: bool) -> Bar:
         sizes = psirp_rendezvous.QUICK_SIZES if quick else psirp_rendezvous.FULL_SIZES

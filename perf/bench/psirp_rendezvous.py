@@ -21,10 +21,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
 
-from perf.bench.family import Bar, Benchmark, Outcome, Row, Sense, Ticker, percentile, progress_bar
+from perf.bench.family import Bar, Benchmark, BenchOutcome, Row, Sense, Ticker, percentile, progress_bar
 from psirp_stack.control.messages import Declaration, Declare, SubscribeItem, UnsubscribeItem
-from psirp_stack.rendezvous import Outcome as RendezvousOutcome
-from psirp_stack.rendezvous import Rendezvous, RendezvousConfig, Role
+from psirp_stack.rendezvous import DeclaredRole, Rendezvous, RendezvousConfig
+from psirp_stack.rendezvous import RequestOutcome as RendezvousOutcome
 
 FULL_SIZES = (1_000, 100_000, 1_000_000)
 QUICK_SIZES = (1_000, 100_000)
@@ -70,7 +70,7 @@ def _fill(rendezvous: Rendezvous, items: int, told: Callable[[int], None]) -> No
     under_way: list[Future[RendezvousOutcome]] = []
     for part in range(parts):
         numbers = range(part * ENTRIES, min(items, (part + 1) * ENTRIES))
-        entries = tuple(Declaration(Role.PUBLISHES, *item(number)) for number in numbers)
+        entries = tuple(Declaration(DeclaredRole.PUBLISHES, *item(number)) for number in numbers)
         under_way.append(rendezvous.handle(PUBLISHER, 1, Declare(part + 1, 1, part, parts, entries), 0.0, 0))
         if len(under_way) >= IN_FLIGHT:
             _check(under_way.pop(0))
@@ -226,13 +226,13 @@ class RendezvousBenchmark:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--folder", type=Path, help="where the stores go (default: the system's temporary folder)")
 
-    def run(self, options: argparse.Namespace) -> Outcome:
+    def run(self, options: argparse.Namespace) -> BenchOutcome:
         sizes = QUICK_SIZES if options.quick else FULL_SIZES
         rounds = QUICK_ROUNDS if options.quick else FULL_ROUNDS
         rows = measure(sizes, ONE_BY_ONE, TOGETHER, rounds, options.folder)
         p50 = [float(row["match p50 ms"] or 0) for row in rows]
         bar = Bar(f"match p50 at {sizes[-1]} items / at {sizes[0]}", p50[-1] / p50[0], Sense.AT_MOST, 3)
-        return Outcome(
+        return BenchOutcome(
             {"sizes": " ".join(map(str, sizes)), "rounds": rounds, "one by one": ONE_BY_ONE, "together": TOGETHER},
             rows,
             [bar],

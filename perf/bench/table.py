@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from perf.bench.family import Cell, Outcome, Row
+from perf.bench.family import BenchOutcome, Cell, Row
 
 COLUMN_GAP = 1
 
 
-def print_outcome(name: str, outcome: Outcome) -> None:
+def print_outcome(name: str, outcome: BenchOutcome) -> None:
     console = Console()
     parameters = "  ".join(f"{key}={shown(value)}" for key, value in outcome.parameters.items())
     console.print(f"[bold]{name}[/bold]  {parameters}")

@@ -16,8 +16,8 @@ from tempfile import TemporaryDirectory
 
 import uvloop
 
-from perf.bench.family import Bar, BenchError, Outcome, Row, Sense, progress_bar
-from perf.bench.fanout import HUB_URL, TABLES, Samples, Sink, Stage, send_with_hub
+from perf.bench.family import Bar, BenchError, BenchOutcome, Row, Sense, progress_bar
+from perf.bench.fanout import HUB_URL, TABLES, FanoutStage, RateSamples, SinkProcess, send_with_hub
 from perf.traces.formats import Format, have_parquet
 from perf.traces.hub_events import HubTracer
 from perf.traces.run import TRACES, new_run, software_version
@@ -34,15 +34,15 @@ PUBLICATIONS_A_ROUND = 20
 KEPT = 0.9
 
 
-async def measure_overhead(rounds: int, form: Format) -> Outcome:
+async def measure_overhead(rounds: int, form: Format) -> BenchOutcome:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
-        sink = Sink()
+        sink = SinkProcess()
         stack.callback(sink.close)
         run = new_run("bench-traces", software_version(), {"callbacks": CALLBACKS, "rounds": rounds})
         writer = stack.enter_context(TraceWriter(folder / "run", run, WriterConfig(form=form)))
         tracer = HubTracer(writer, "hub")
-        stages: dict[str, Stage] = {}
+        stages: dict[str, FanoutStage] = {}
         for name, observer in (("untraced", None), ("traced", tracer.observe)):
             database = stack.enter_context(Database.open(folder / f"{name}.db", TABLES))
             client = OutboundClient(ClientConfig(policy=AddressPolicy(allow_private=True)))
@@ -50,7 +50,7 @@ async def measure_overhead(rounds: int, form: Format) -> Outcome:
                 database, Subscriptions(database), client, DeliveryConfig(HUB_URL), time.time, observer=observer
             )
             await delivery.start()
-            stages[name] = Stage(sink, database, delivery, client)
+            stages[name] = FanoutStage(sink, database, delivery, client)
         try:
             samples = await _rounds(stages, sink, writer, rounds)
         finally:
@@ -59,7 +59,7 @@ async def measure_overhead(rounds: int, form: Format) -> Outcome:
         closed = writer.close()
     traced, untraced = samples["traced"], samples["untraced"]
     kept = statistics.median(one / other for one, other in zip(traced.rates, untraced.rates, strict=True))
-    return Outcome(
+    return BenchOutcome(
         {"callbacks": CALLBACKS, "format": form.value, "sampling": 1.0},
         [
             _row(untraced, "hub, not traced", 0, 0),
@@ -72,16 +72,18 @@ async def measure_overhead(rounds: int, form: Format) -> Outcome:
     )
 
 
-async def _rounds(stages: dict[str, Stage], sink: Sink, writer: TraceWriter, rounds: int) -> dict[str, Samples]:
+async def _rounds(
+    stages: dict[str, FanoutStage], sink: SinkProcess, writer: TraceWriter, rounds: int
+) -> dict[str, RateSamples]:
     topic = "http://publisher.example/traced"
     urls = sink.urls(CALLBACKS)
     for stage in stages.values():
         await stage.subscribe(topic, urls)
-    samples = {name: Samples() for name in stages}
+    samples = {name: RateSamples() for name in stages}
     with progress_bar("traces", rounds) as tick:
         for number in range(rounds + 1):
             if number == 1:
-                samples = {name: Samples() for name in stages}  # the first round only opened connections
+                samples = {name: RateSamples() for name in stages}  # the first round only opened connections
             # Who goes second finds warmer caches, so they take turns.
             for name in sorted(stages, reverse=bool(number % 2)):
                 await _round(stages[name], samples[name], topic)
@@ -91,13 +93,13 @@ async def _rounds(stages: dict[str, Stage], sink: Sink, writer: TraceWriter, rou
     return samples
 
 
-async def _round(stage: Stage, samples: Samples, topic: str) -> None:
+async def _round(stage: FanoutStage, samples: RateSamples, topic: str) -> None:
     await stage.stream(
         samples, CALLBACKS, PUBLICATIONS_A_ROUND, lambda bodies: send_with_hub(stage.delivery, topic, bodies)
     )
 
 
-def _row(samples: Samples, sender: str, records: int, dropped: int) -> Row:
+def _row(samples: RateSamples, sender: str, records: int, dropped: int) -> Row:
     return {
         "callbacks": CALLBACKS,
         "sender": sender,
@@ -109,7 +111,7 @@ def _row(samples: Samples, sender: str, records: int, dropped: int) -> Row:
     }
 
 
-def synthesised(rows: int, out: Path, seed: int) -> Outcome:
+def synthesised(rows: int, out: Path, seed: int) -> BenchOutcome:
     if out.exists() and any(out.iterdir()):
         raise BenchError(f"--out: {out} is not empty; traces of two runs must not be mixed")
     started = time.monotonic()
@@ -130,7 +132,7 @@ def synthesised(rows: int, out: Path, seed: int) -> Outcome:
         "rows/s": truth.rows / seconds,
         "MB": size / 1e6,
     }
-    return Outcome({"rows": rows, "seed": seed}, [result], [], [f"next: psph report {out}"])
+    return BenchOutcome({"rows": rows, "seed": seed}, [result], [], [f"next: psph report {out}"])
 
 
 class Traces:
@@ -151,7 +153,7 @@ class Traces:
         group.add_argument("--out", dest="traces", type=Path, metavar="DIR", help="the run's directory")
         parser.add_argument("--result", dest="out", type=Path, metavar="FILE", help="write the JSON object to FILE too")
 
-    def run(self, options: argparse.Namespace) -> Outcome:
+    def run(self, options: argparse.Namespace) -> BenchOutcome:
         if (options.rows is None) != (options.traces is None):
             raise BenchError("--rows and --out go together: how many rows, and into which directory")
         if options.rows is not None:

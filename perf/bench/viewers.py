@@ -20,10 +20,10 @@ from urllib.parse import urlencode, urlsplit
 import uvloop
 
 from perf.bench.crossing import ATOM, SIZES, atom
-from perf.bench.family import Bar, BenchError, Outcome, Row, Sense, Ticker, progress_bar
-from perf.bench.fanout import Sink
+from perf.bench.family import Bar, BenchError, BenchOutcome, Row, Sense, Ticker, progress_bar
+from perf.bench.fanout import SinkProcess
 from perf.bench.hub_seed import seed_store
-from perf.loopback import Client, Reply, Request, Server, answer
+from perf.loopback import LoopbackClient, LoopbackRequest, Reply, Server, answer
 from perf.processes import Part, ProcessFailedError
 from psirp_stack.emulation.network import EmulatedNetwork, socket_of
 from psirp_stack.emulation.plan import plan
@@ -37,7 +37,7 @@ CONNECTING_AT_ONCE = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class ViewersScale:
     viewers: int
     callbacks: int
     updates: int
@@ -45,8 +45,8 @@ class Scale:
     rounds: int
 
 
-FULL = Scale(200, 4000, 10, 12)
-QUICK = Scale(200, 4000, 8, 5)
+FULL = ViewersScale(200, 4000, 10, 12)
+QUICK = ViewersScale(200, 4000, 8, 5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ def processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-class Bench:
-    def __init__(self, scale: Scale, tick: Ticker) -> None:
+class ViewersBench:
+    def __init__(self, scale: ViewersScale, tick: Ticker) -> None:
         self._scale = scale
         self._tick = tick
         self._number = 1
@@ -73,17 +73,17 @@ class Bench:
         self._viewers: list[asyncio.Task[None]] = []
         self._seen = 0
 
-    async def run(self) -> Outcome:
+    async def run(self) -> BenchOutcome:
         async with self._stack:
             folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="psph-bench-")))
             server = await self._stack.enter_async_context(Server(self._publisher))
             self._topic = server.url("/feed")
-            self._sink = Sink()
+            self._sink = SinkProcess()
             self._stack.callback(self._sink.close)
             self._asking = OutboundClient(ClientConfig(policy=AddressPolicy(allow_private=True)))
             self._stack.push_async_callback(self._asking.close)
             hub, dashboard = await self._gateway(folder)
-            self._hub = Client(hub)
+            self._hub = LoopbackClient(hub)
             self._stack.callback(self._hub.close)
             without: list[Round] = []
             looking: list[Round] = []
@@ -111,7 +111,7 @@ class Bench:
             "updates": self._scale.updates,
             "rounds": self._scale.rounds,
         }
-        return Outcome(parameters, rows, [bar], remarks)
+        return BenchOutcome(parameters, rows, [bar], remarks)
 
     async def _gateway(self, folder: Path) -> tuple[str, str]:
         sockets = folder / "network"
@@ -142,7 +142,7 @@ class Bench:
             raise BenchError(str(error)) from None
         return hub, line.removeprefix("dashboard at ").strip()
 
-    def _publisher(self, _request: Request, reply: Reply) -> None:
+    def _publisher(self, _request: LoopbackRequest, reply: Reply) -> None:
         reply(answer(200, self._body, {"Content-Type": ATOM}))
 
     async def _round(self) -> Round:
@@ -205,7 +205,7 @@ def _row(dashboards: int, rounds: list[Round]) -> Row:
     return {"dashboards": dashboards, "deliveries a second": statistics.median(rates), "least": min(rates)}
 
 
-class Viewers:
+class ViewersBenchmark:
     name = "viewers"
     description = (
         "Deliveries a second of a gateway while nobody looks at its dashboard, and while many do; rounds of both take\n"
@@ -216,7 +216,7 @@ class Viewers:
         parser.add_argument("--viewers", type=int, metavar="N", help="open dashboards (200)")
         parser.add_argument("--rounds", type=int, metavar="N", help="pairs of rounds")
 
-    def run(self, options: argparse.Namespace) -> Outcome:
+    def run(self, options: argparse.Namespace) -> BenchOutcome:
         scale = QUICK if options.quick else FULL
         for name in ("viewers", "rounds"):
             value = getattr(options, name)
@@ -225,7 +225,7 @@ class Viewers:
                     raise BenchError(f"--{name} {value}: expected at least 1")
                 scale = replace(scale, **{name: value})
         with progress_bar(self.name, 2 * scale.rounds) as tick:
-            return uvloop.run(Bench(scale, tick).run())
+            return uvloop.run(ViewersBench(scale, tick).run())
 
 
-BENCHMARK = Viewers()
+BENCHMARK = ViewersBenchmark()

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import uvloop
 
-from perf.bench.family import BenchError, Outcome, Row, progress_bar
-from perf.workloads.kinds import FULL, QUICK, Kind, RunPlan, carry_out, plans
+from perf.bench.family import BenchError, BenchOutcome, Row, progress_bar
+from perf.workloads.kinds import FULL, QUICK, RunPlan, WorkloadKind, carry_out, plans
 from perf.workloads.world import WorkloadError
 
 SUITE = "suite"
@@ -38,7 +38,7 @@ class Workload:
     )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("kind", metavar="KIND", choices=[*Kind, SUITE], help="which workload")
+        parser.add_argument("kind", metavar="KIND", choices=[*WorkloadKind, SUITE], help="which workload")
         parser.add_argument("--run", type=Path, metavar="DIR", help="where runs are left; without it nothing is kept")
         parser.add_argument("--seed", type=int, default=1, help="of times and sizes; default: 1")
         parser.add_argument("--minutes", type=float, help=f"of a soak; default: {MINUTES:g}, quick: {QUICK_MINUTES:g}")
@@ -48,12 +48,16 @@ class Workload:
             "  psph bench workload soak --minutes 60 --run /tmp/soak"
         )
 
-    def run(self, options: argparse.Namespace) -> Outcome:
+    def run(self, options: argparse.Namespace) -> BenchOutcome:
         scale = QUICK if options.quick else FULL
         minutes = options.minutes if options.minutes is not None else QUICK_MINUTES if options.quick else MINUTES
         if not 0 < minutes <= 7 * 24 * 60:
             raise BenchError(f"--minutes {minutes:g}: expected more than 0, and a week at most")
-        kinds = [kind for kind in Kind if kind is not Kind.SOAK] if options.kind == SUITE else [Kind(options.kind)]
+        kinds = (
+            [kind for kind in WorkloadKind if kind is not WorkloadKind.SOAK]
+            if options.kind == SUITE
+            else [WorkloadKind(options.kind)]
+        )
         todo = [(kind, plan) for kind in kinds for plan in plans(kind, scale, minutes)]
         with ExitStack() as stack:
             kept = options.run
@@ -72,10 +76,10 @@ class Workload:
         if options.run is not None:
             remarks.append(f"next: psph report {options.run}/* --out report")
         parameters: Row = {"kind": options.kind, "seed": options.seed, "quick": options.quick, "partial": interrupted}
-        return Outcome(parameters, rows, [], remarks)
+        return BenchOutcome(parameters, rows, [], remarks)
 
 
-async def _all(todo: list[tuple[Kind, RunPlan]], places: list[Path], seed: int) -> tuple[list[Row], bool]:
+async def _all(todo: list[tuple[WorkloadKind, RunPlan]], places: list[Path], seed: int) -> tuple[list[Row], bool]:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
     rows: list[Row] = []

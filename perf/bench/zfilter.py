@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perf.bench.family import Bar, BenchError, Outcome, Row, Sense, Ticker, percentile, progress_bar
+from perf.bench.family import Bar, BenchError, BenchOutcome, Row, Sense, Ticker, percentile, progress_bar
 from psirp_stack.filters.placement import place_tags
 from psirp_stack.filters.planner import FilterPlanner
 from psirp_stack.filters.reach import Reach
@@ -53,7 +53,7 @@ METHODS = (ONE_TABLE, FPA, FPR, OURS)
 
 
 @dataclass(slots=True)
-class Samples:
+class TreeSamples:
     """What one method did on the trees of one cell."""
 
     efficiency: list[float] = field(default_factory=list)
@@ -94,7 +94,7 @@ class Costs:
 
 
 @dataclass(slots=True)
-class Network:
+class GraphNetwork:
     """One set of ids for a graph, used for 50 trees."""
 
     reach: Reach
@@ -102,7 +102,7 @@ class Network:
     routing: Routing
 
 
-def make_network(graph: Graph, rng: random.Random, options: argparse.Namespace, costs: Costs) -> Network:
+def make_network(graph: Graph, rng: random.Random, options: argparse.Namespace, costs: Costs) -> GraphNetwork:
     fixed = options.ties == "fixed"
     routings = [Routing(graph, rng.randrange(2**32)) for _ in range(1 if fixed else DRAWN_ROUTINGS)]
     started = time.perf_counter()
@@ -110,10 +110,10 @@ def make_network(graph: Graph, rng: random.Random, options: argparse.Namespace, 
     costs.placement_s.append(time.perf_counter() - started)
     costs.state_bytes += [book.state_bytes(graph, node) for node in range(len(graph.names))]
     ours = FilterPlanner(graph, book, max_filters=MAX_COPIES, internal=options.internal)
-    return Network(Reach(graph, random_book(graph, rng)), ours, routings[0])
+    return GraphNetwork(Reach(graph, random_book(graph, rng)), ours, routings[0])
 
 
-def measure_plain(reach: Reach, tree: DeliveryTree, samples: dict[str, Samples], internal: bool) -> None:
+def measure_plain(reach: Reach, tree: DeliveryTree, samples: dict[str, TreeSamples], internal: bool) -> None:
     """The paper's three ways: one filter, even if it is overfull."""
     book: TagBook = reach.book
     started = time.perf_counter()
@@ -138,7 +138,7 @@ def measure_plain(reach: Reach, tree: DeliveryTree, samples: dict[str, Samples],
         into.build_ms.append(seconds * 1000)
 
 
-def measure_ours(planner: FilterPlanner, tree: DeliveryTree, into: Samples) -> None:
+def measure_ours(planner: FilterPlanner, tree: DeliveryTree, into: TreeSamples) -> None:
     into.trees += 1
     started = time.perf_counter()
     try:
@@ -157,10 +157,10 @@ def measure_ours(planner: FilterPlanner, tree: DeliveryTree, into: Samples) -> N
 
 def measure_cell(
     graph: Graph, users: int, options: argparse.Namespace, seed: str, costs: Costs, tick: Ticker
-) -> dict[str, Samples]:
+) -> dict[str, TreeSamples]:
     rng = random.Random(seed)  # noqa: S311  (reproducible draws, not secrets)
-    samples = {method: Samples() for method in METHODS}
-    network: Network | None = None
+    samples = {method: TreeSamples() for method in METHODS}
+    network: GraphNetwork | None = None
     for number in range(options.trees):
         if network is None or number % TREES_PER_BOOK == 0:
             network = make_network(graph, rng, options, costs)
@@ -173,7 +173,7 @@ def measure_cell(
     return samples
 
 
-def row_of(name: str, users: int, method: str, samples: Samples, internal: bool) -> Row:
+def row_of(name: str, users: int, method: str, samples: TreeSamples, internal: bool) -> Row:
     builds = sorted(samples.build_ms)
     return {
         "graph": name,
@@ -218,7 +218,7 @@ class ZFilterBenchmark:
         parser.add_argument("--internal", action="store_true", help="filters also name the subscribers' internal links")
         parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw efficiency by users as a picture")
 
-    def run(self, options: argparse.Namespace) -> Outcome:
+    def run(self, options: argparse.Namespace) -> BenchOutcome:
         users = sorted(set(options.users or (QUICK_USERS if options.quick else USERS)))
         options.trees = options.trees or (QUICK_TREES if options.quick else TREES)
         options.group = BAR_USERS
@@ -230,7 +230,7 @@ class ZFilterBenchmark:
         rows: list[Row] = []
         bars: list[Bar] = []
         remarks: list[str] = []
-        ratio_of = Samples()
+        ratio_of = TreeSamples()
         with progress_bar("zfilter", len(graphs) * len(users) * options.trees) as tick:
             for name, graph in graphs.items():
                 costs = Costs()
@@ -267,10 +267,10 @@ class ZFilterBenchmark:
             "seed": options.seed,
             "quick": options.quick,
         }
-        return Outcome(parameters, rows, bars, remarks)
+        return BenchOutcome(parameters, rows, bars, remarks)
 
 
-def our_bars(name: str, samples: Samples) -> list[Bar]:
+def our_bars(name: str, samples: TreeSamples) -> list[Bar]:
     efficiency = statistics.fmean(samples.efficiency)
     most = max(samples.copies, default=0)
     return [

@@ -12,7 +12,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from perf.pipeline.clocks import ClockOffset, Crossing, estimate_offsets
+from perf.pipeline.clocks import ApparentDelay, ClockOffset, estimate_offsets
 from perf.pipeline.correlation import correlation_rows
 from perf.pipeline.distributions import MS, count_cells, histogram_rows, latency_rows, rank_tests, time_rows
 from perf.pipeline.reading import observed_usable, read_traces
@@ -26,12 +26,12 @@ from perf.pipeline.tables import (
     HistogramRow,
     LatencyRow,
     LoadRow,
-    NodeRow,
     QualityRow,
+    RunNodeRow,
     SaturationRow,
     TimeRow,
 )
-from perf.traces.files import Inventory, State, take_inventory
+from perf.traces.files import FileState, Inventory, take_inventory
 from perf.traces.schema import Domain
 
 ROWS_A_PARTITION: Final = 400_000
@@ -57,7 +57,7 @@ class Analysis:
     over_time: Sequence[TimeRow]
     histogram: Sequence[HistogramRow]
     clocks: Sequence[ClockRow]
-    nodes: Sequence[NodeRow]
+    nodes: Sequence[RunNodeRow]
 
 
 def analyse(
@@ -133,22 +133,22 @@ def correct(session: SparkSession, stages: DataFrame, offsets: Sequence[ClockOff
     return frame.withColumn("latency_ns", F.col("raw_ns") - ahead).drop("ahead_from", "ahead_to")
 
 
-def find_crossings(stages: DataFrame) -> list[Crossing]:
+def find_crossings(stages: DataFrame) -> list[ApparentDelay]:
     """The smallest apparent delay between every two clocks that a publication went between."""
     between = stages.where("clock_from <> clock_to")
     found = between.groupBy("run", "stage", "clock_from", "clock_to").agg(
         F.min("raw_ns").alias("least"), F.count(F.lit(1)).alias("count")
     )
-    best: dict[tuple[str, str, str], Crossing] = {}
+    best: dict[tuple[str, str, str], ApparentDelay] = {}
     # The shortest stage says most about the clocks: it has the least delay in it.
     for row in found.collect():
         key = (row["run"], row["clock_from"], row["clock_to"])
         if key not in best or row["least"] < best[key].least_ns:
-            best[key] = Crossing(*key, row["least"], row["count"])
+            best[key] = ApparentDelay(*key, row["least"], row["count"])
     return list(best.values())
 
 
-def _nodes_and_spans(corrected: DataFrame) -> tuple[list[NodeRow], dict[str, tuple[int, int]], int]:
+def _nodes_and_spans(corrected: DataFrame) -> tuple[list[RunNodeRow], dict[str, tuple[int, int]], int]:
     found = (
         corrected.groupBy("run", "node", "clock_to")
         .agg(
@@ -164,7 +164,7 @@ def _nodes_and_spans(corrected: DataFrame) -> tuple[list[NodeRow], dict[str, tup
     for row in found:
         begin, end = spans.get(row["run"], (row["begin"], row["end"]))
         spans[row["run"]] = (min(begin, row["begin"]), max(end, row["end"]))
-    nodes = [NodeRow(row["run"], row["node"], row["clock_to"], row["rows"], row["moved"] / MS) for row in found]
+    nodes = [RunNodeRow(row["run"], row["node"], row["clock_to"], row["rows"], row["moved"] / MS) for row in found]
     return sorted(nodes, key=lambda row: (row.run, row.node, row.clock)), spans, sum(row["negative"] for row in found)
 
 
@@ -269,7 +269,10 @@ def _quality(inventory: Inventory, counts: dict[str, int], negative: int) -> lis
     promised = sum(file.rows for file in inventory.readable if file.rows is not None)
     rows = [
         QualityRow("files read", len(inventory.readable)),
-        *(QualityRow(f"files: {state.value}", sum(file.state is state for file in inventory.files)) for state in State),
+        *(
+            QualityRow(f"files: {state.value}", sum(file.state is state for file in inventory.files))
+            for state in FileState
+        ),
         QualityRow("rows read", counts["rows"]),
         QualityRow("rows of an older schema", counts["older"]),
         QualityRow("rows that are no record", counts["unusable"]),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Crossing:
+class ApparentDelay:
     """The smallest apparent delay seen from one clock to another."""
 
     run: str
@@ -39,14 +39,14 @@ class ClockOffset:
     crossings: int
 
 
-def estimate_offsets(crossings: Iterable[Crossing]) -> list[ClockOffset]:
-    by_run: dict[str, dict[tuple[str, str], Crossing]] = defaultdict(dict)
+def estimate_offsets(crossings: Iterable[ApparentDelay]) -> list[ClockOffset]:
+    by_run: dict[str, dict[tuple[str, str], ApparentDelay]] = defaultdict(dict)
     for crossing in crossings:
         by_run[crossing.run][crossing.clock_from, crossing.clock_to] = crossing
     return [offset for run in sorted(by_run) for offset in _of_run(run, by_run[run])]
 
 
-def _of_run(run: str, seen: Mapping[tuple[str, str], Crossing]) -> list[ClockOffset]:
+def _of_run(run: str, seen: Mapping[tuple[str, str], ApparentDelay]) -> list[ClockOffset]:
     neighbours: dict[str, set[str]] = defaultdict(set)
     for one, other in seen:
         neighbours[one].add(other)
@@ -72,7 +72,7 @@ def _of_run(run: str, seen: Mapping[tuple[str, str], Crossing]) -> list[ClockOff
     return offsets
 
 
-def _between(out: Crossing | None, back: Crossing | None) -> tuple[float, float, bool]:
+def _between(out: ApparentDelay | None, back: ApparentDelay | None) -> tuple[float, float, bool]:
     """How far the far clock is ahead, how far off that may be at most, and whether both directions were seen."""
     if out is not None and back is not None:
         return (out.least_ns - back.least_ns) / 2, abs(out.least_ns + back.least_ns) / 2, True

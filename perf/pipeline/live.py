@@ -25,7 +25,7 @@ from rich.table import Table
 
 from perf.pipeline.analysis import correct, find_crossings
 from perf.pipeline.buckets import bucket, middle_of
-from perf.pipeline.clocks import Crossing, estimate_offsets
+from perf.pipeline.clocks import ApparentDelay, estimate_offsets
 from perf.pipeline.reading import BROKEN, how_many, spark_schema, usable
 from perf.pipeline.stitching import PUBLICATION, stitch
 from perf.traces.formats import Format
@@ -67,7 +67,7 @@ class LiveState:
     """What the driver keeps: counts by window and bucket, bounded by `WINDOWS_KEPT`."""
 
     cells: dict[Key, dict[int, int]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
-    crossings: dict[tuple[str, str, str], Crossing] = field(default_factory=dict)
+    crossings: dict[tuple[str, str, str], ApparentDelay] = field(default_factory=dict)
     endings: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     negative: int = 0
     records: int = 0

@@ -15,17 +15,17 @@ from pyspark.sql.types import DataType, DoubleType, LongType, StringType, Struct
 
 from perf.traces.files import Inventory
 from perf.traces.formats import Format
-from perf.traces.schema import COLUMNS, SCHEMA_VERSION, Column, Domain, Kind, Outcome, Step
+from perf.traces.schema import COLUMNS, SCHEMA_VERSION, Column, ColumnType, Domain, StepOutcome, TraceStep
 
 BROKEN: Final = "_broken"
 COLUMNAR: Final = "_columnar"
 """Whether a row came from a file that says how many it has."""
-_KINDS: Final[dict[Kind, DataType]] = {
-    Kind.TEXT: StringType(),
-    Kind.INTEGER: LongType(),
-    Kind.REAL: DoubleType(),
+_KINDS: Final[dict[ColumnType, DataType]] = {
+    ColumnType.TEXT: StringType(),
+    ColumnType.INTEGER: LongType(),
+    ColumnType.REAL: DoubleType(),
 }
-STEP_CODES: Final = {step: code for code, step in enumerate(Step)}
+STEP_CODES: Final = {step: code for code, step in enumerate(TraceStep)}
 LONGEST_NAME: Final = 2048
 """A longer publication, node or topic is no name: the record is not used."""
 
@@ -84,9 +84,9 @@ def usable() -> SparkColumn:
     conditions = [F.col(column.name).isNotNull() for column in COLUMNS if column.required]
     conditions += [
         F.col(BROKEN).isNull(),
-        F.col("step").isin([step.value for step in Step]),
+        F.col("step").isin([step.value for step in TraceStep]),
         F.col("domain").isin([domain.value for domain in Domain]),
-        F.col("outcome").isin([outcome.value for outcome in Outcome]),
+        F.col("outcome").isin([outcome.value for outcome in StepOutcome]),
         F.coalesce(F.col("payload") >= 0, F.lit(True)),
         F.coalesce(F.col("hop").between(0, 10_000), F.lit(True)),
         F.coalesce((F.col("load") > 0) & (F.col("load") < 1e12), F.lit(True)),

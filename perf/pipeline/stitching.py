@@ -12,14 +12,14 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from perf.pipeline.reading import STEP_CODES, rounded
-from perf.traces.schema import STAGES, Domain, Outcome, Stage, Step
+from perf.traces.schema import STAGES, Domain, LatencyStage, StepOutcome, TraceStep
 
 PUBLICATION: Final = "publication"
 """The `stage` of the rows that tell how a publication ended."""
 KEY: Final = ("key", "run", "publication")
 """`key` is a hash of the two: Spark compares the first eight bytes of what it sorts by, and those should tell."""
 ORDER: Final = ("node", "code", "delivery", "hop", "outcome")
-STARTS: Final = (Step.PINGED, Step.ACCEPTED, Step.SUBSCRIBE_ARRIVED)
+STARTS: Final = (TraceStep.PINGED, TraceStep.ACCEPTED, TraceStep.SUBSCRIBE_ARRIVED)
 
 
 class Ending:
@@ -44,11 +44,11 @@ def stitch(records: DataFrame, partitions: int) -> DataFrame:
     return _with_successive_differences(_latencies(stages), partitions)
 
 
-def _is(step: Step) -> Column:
+def _is(step: TraceStep) -> Column:
     return F.col("code") == F.lit(STEP_CODES[step]).cast("byte")
 
 
-def _first(step: Step) -> Column:
+def _first(step: TraceStep) -> Column:
     """The first good time of a step; wall first, because only that orders times of several clocks."""
     return F.min(F.when(_is(step) & F.col("counts"), F.struct("wall_ns", "monotonic_ns", "clock", "node")))
 
@@ -58,7 +58,7 @@ def _with_windows(rows: DataFrame) -> DataFrame:
     at_node = Window.partitionBy(*KEY, "node")
     of_publication = Window.partitionBy(*KEY)
     in_order = Window.partitionBy(*KEY).orderBy(*ORDER, "monotonic_ns", "wall_ns")
-    ok = F.col("outcome") == Outcome.OK.value
+    ok = F.col("outcome") == StepOutcome.OK.value
     rows = rows.withColumns(
         {
             "occurrence": F.row_number().over(again),
@@ -74,13 +74,13 @@ def _with_windows(rows: DataFrame) -> DataFrame:
     rows = rows.withColumns(
         {
             **{f"here_{step}": _first(step).over(at_node) for step in _starts(same_node=True)},
-            "hops_here": F.max(F.when(_is(Step.RECEIVED) & F.col("counts"), F.col("hop"))).over(at_node),
-            "crossed": F.max(F.when(F.col("counts") & (_is(Step.RECEIVED) | _is(Step.RELAYED)), 1).otherwise(0)).over(
-                at_node
-            ),
+            "hops_here": F.max(F.when(_is(TraceStep.RECEIVED) & F.col("counts"), F.col("hop"))).over(at_node),
+            "crossed": F.max(
+                F.when(F.col("counts") & (_is(TraceStep.RECEIVED) | _is(TraceStep.RELAYED)), 1).otherwise(0)
+            ).over(at_node),
         }
     )
-    delivered = _is(Step.DELIVERED)
+    delivered = _is(TraceStep.DELIVERED)
     twice = ok & (F.col("occurrence") > 1) & ~F.col("same_record")
 
     def count(condition: Column) -> Column:
@@ -93,20 +93,20 @@ def _with_windows(rows: DataFrame) -> DataFrame:
             "size": F.max("payload").over(of_publication),
             "offered": F.max("load").over(of_publication),
             "starts": count(counted & F.col("code").isin([STEP_CODES[step] for step in STARTS])),
-            "published": count(counted & _is(Step.PUBLISHED)),
-            "received": count(counted & _is(Step.RECEIVED)),
+            "published": count(counted & _is(TraceStep.PUBLISHED)),
+            "received": count(counted & _is(TraceStep.RECEIVED)),
             "deliveries": count(counted & delivered),
-            "finished": count(counted & _is(Step.FINISHED)),
+            "finished": count(counted & _is(TraceStep.FINISHED)),
             "twice": count(delivered & twice),
             "same": count(F.col("same_record")),
-            "given_up": count(delivered & (F.col("outcome") == Outcome.FAILED.value) & (F.col("occurrence") == 1)),
+            "given_up": count(delivered & (F.col("outcome") == StepOutcome.FAILED.value) & (F.col("occurrence") == 1)),
             "last_delivered": F.max(F.when(counted & delivered, F.col("wall_ns"))).over(of_publication),
             "place": F.row_number().over(in_order),
         }
     )
 
 
-def _starts(*, same_node: bool) -> Sequence[Step]:
+def _starts(*, same_node: bool) -> Sequence[TraceStep]:
     steps = [step for stage in STAGES if stage.same_node is same_node for step in stage.starts]
     return list(dict.fromkeys(steps))
 
@@ -123,11 +123,11 @@ def _common_columns() -> list[Column]:
 def _stage_rows() -> Column:
     """The stages that end with this row, and the publication's own row beside its first one."""
 
-    def start(stage: Stage) -> Column:
+    def start(stage: LatencyStage) -> Column:
         prefix = "here" if stage.same_node else "any"
         return F.coalesce(*(F.col(f"{prefix}_{step}") for step in stage.starts))
 
-    def of(stage: Stage) -> Column:
+    def of(stage: LatencyStage) -> Column:
         return F.struct(F.lit(stage.name).alias("stage"), start(stage).alias("start"))
 
     ends = dict.fromkeys(stage.end for stage in STAGES)
@@ -138,7 +138,7 @@ def _stage_rows() -> Column:
         of_end = F.array(*(of(stage) for stage in STAGES if stage.end is end))
         chosen = F.when(_is(end) & F.col("counts"), of_end).otherwise(chosen)
     itself = F.struct("wall_ns", "monotonic_ns", "clock", "node")
-    first = F.coalesce(F.col(f"any_{Step.PINGED}"), F.col(f"any_{Step.ACCEPTED}"), itself)
+    first = F.coalesce(F.col(f"any_{TraceStep.PINGED}"), F.col(f"any_{TraceStep.ACCEPTED}"), itself)
     own = F.array(F.struct(F.lit(PUBLICATION).alias("stage"), first.alias("start")))
     return F.when(F.col("place") == 1, F.concat(chosen, own)).otherwise(chosen)
 

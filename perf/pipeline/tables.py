@@ -130,7 +130,7 @@ class ClockRow:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeRow:
+class RunNodeRow:
     """`wall_moved_ms`: how much the wall clock moved against the monotonic one while the run lasted."""
 
     run: str

@@ -16,13 +16,13 @@ PAGE: Final = "report.html"
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class BuiltReport:
     page: Path
     says: tuple[str, ...]
     plots: tuple[str, ...]
 
 
-def build_report(analysis: Analysis, out: Path, matching: Sequence[MatchingPoint] = ()) -> Report:
+def build_report(analysis: Analysis, out: Path, matching: Sequence[MatchingPoint] = ()) -> BuiltReport:
     """`report.html`, `plots/*.png`, `tables/*.parquet` and `tables/*.csv`."""
     out.mkdir(parents=True, exist_ok=True)
     write_tables(analysis, out / "tables")
@@ -33,4 +33,4 @@ def build_report(analysis: Analysis, out: Path, matching: Sequence[MatchingPoint
     says = statements(analysis, matching)
     page = out / PAGE
     page.write_text(render(analysis, says, plots), encoding="utf-8")
-    return Report(page, tuple(says), tuple(plot.name for plot in plots))
+    return BuiltReport(page, tuple(says), tuple(plot.name for plot in plots))

@@ -10,7 +10,7 @@ from perf.pipeline.analysis import Analysis
 from perf.pipeline.tables import FileRow, LatencyRow
 from perf.report.plots import Plot
 from perf.report.tables import TABLES, rows_of
-from perf.traces.files import State
+from perf.traces.files import FileState
 from perf.traces.run import Run
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def in_the_open(row: object) -> bool:
         case LatencyRow():
             return row.by == "all"
         case FileRow():
-            return row.state != State.GOOD
+            return row.state != FileState.GOOD
         case _:
             return True
 

@@ -17,8 +17,8 @@ from perf.pipeline.tables import (
     HistogramRow,
     LatencyRow,
     LoadRow,
-    NodeRow,
     QualityRow,
+    RunNodeRow,
     SaturationRow,
     TimeRow,
 )
@@ -37,7 +37,7 @@ TABLES: Final[dict[str, type]] = {
     "over_time": TimeRow,
     "histogram": HistogramRow,
     "clocks": ClockRow,
-    "nodes": NodeRow,
+    "nodes": RunNodeRow,
     "files": FileRow,
     "quality": QualityRow,
 }

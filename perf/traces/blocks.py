@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from perf.traces.schema import COLUMNS, Kind, TraceRecord
+from perf.traces.schema import COLUMNS, ColumnType, TraceRecord
 
 Value = str | int | float | None
 
@@ -53,7 +53,7 @@ class Block:
             for column in COLUMNS:
                 value = self.columns[column.name][row]
                 if value is not None:
-                    record[column.name] = str(value) if column.kind is Kind.TEXT else value
+                    record[column.name] = str(value) if column.kind is ColumnType.TEXT else value
             yield record
 
 

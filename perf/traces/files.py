@@ -12,18 +12,18 @@ from typing import Final
 
 from perf.traces.formats import PART, SCHEMA_KEY, Format
 from perf.traces.run import TRACES, Run, load_run, put_together
-from perf.traces.schema import COLUMNS, OLDEST_VERSION, SCHEMA_VERSION, Kind
+from perf.traces.schema import COLUMNS, OLDEST_VERSION, SCHEMA_VERSION, ColumnType
 
 _ARROW_NAMES: Final = {
-    Kind.TEXT: {"string", "large_string"},
-    Kind.INTEGER: {"int64"},
-    Kind.REAL: {"double"},
+    ColumnType.TEXT: {"string", "large_string"},
+    ColumnType.INTEGER: {"int64"},
+    ColumnType.REAL: {"double"},
 }
 _READ_AT_ONCE: Final = 1 << 20
 MOST_FILES: Final = 100_000
 
 
-class State(StrEnum):
+class FileState(StrEnum):
     """What a file is. Only the first four are read."""
 
     GOOD = "good"
@@ -37,16 +37,16 @@ class State(StrEnum):
     STRANGE = "not a trace file"
 
 
-READ: Final = (State.GOOD, State.OLDER, State.NEWER, State.LATE)
+READ: Final = (FileState.GOOD, FileState.OLDER, FileState.NEWER, FileState.LATE)
 
 
 @dataclass(frozen=True, slots=True)
-class TraceFile:
+class InventoryFile:
     """`rows` is what the file says of itself; None where only reading it would tell (JSON lines)."""
 
     run: str
     path: Path
-    state: State
+    state: FileState
     version: int
     rows: int | None
     remark: str = ""
@@ -60,10 +60,10 @@ class TraceFile:
 class Inventory:
     runs: tuple[Run, ...]
     directories: tuple[Path, ...]
-    files: tuple[TraceFile, ...]
+    files: tuple[InventoryFile, ...]
 
     @property
-    def readable(self) -> tuple[TraceFile, ...]:
+    def readable(self) -> tuple[InventoryFile, ...]:
         return tuple(file for file in self.files if file.state in READ)
 
     @property
@@ -88,25 +88,25 @@ def take_inventory(directories: Sequence[Path]) -> Inventory:
     return Inventory(runs, tuple(directories), tuple(_mark_duplicates(files)))
 
 
-def _files_of(run: Run, directory: Path) -> Iterator[TraceFile]:
+def _files_of(run: Run, directory: Path) -> Iterator[InventoryFile]:
     listed = {file.name for file in run.files}
     present = sorted(path for path in (directory / TRACES).glob("*") if path.is_file())[:MOST_FILES]
     for path in present:
         if path.name.endswith(PART):
-            yield TraceFile(run.run, path, State.UNFINISHED, 0, None)
+            yield InventoryFile(run.run, path, FileState.UNFINISHED, 0, None)
         elif path.suffix == ".parquet":
             yield _look_at_parquet(run, path, late=run.ended_ns is not None and path.name not in listed)
         elif path.suffix == ".jsonl":
             late = run.ended_ns is not None and path.name not in listed
-            yield TraceFile(run.run, path, State.LATE if late else State.GOOD, SCHEMA_VERSION, None)
+            yield InventoryFile(run.run, path, FileState.LATE if late else FileState.GOOD, SCHEMA_VERSION, None)
         elif not path.name.startswith("."):
-            yield TraceFile(run.run, path, State.STRANGE, 0, None)
+            yield InventoryFile(run.run, path, FileState.STRANGE, 0, None)
     names = {path.name for path in present}
     for name in sorted(listed - names):
-        yield TraceFile(run.run, directory / TRACES / name, State.MISSING, 0, None)
+        yield InventoryFile(run.run, directory / TRACES / name, FileState.MISSING, 0, None)
 
 
-def _look_at_parquet(run: Run, path: Path, *, late: bool) -> TraceFile:
+def _look_at_parquet(run: Run, path: Path, *, late: bool) -> InventoryFile:
     import pyarrow as pa  # type: ignore[import-untyped]
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
@@ -115,37 +115,39 @@ def _look_at_parquet(run: Run, path: Path, *, late: bool) -> TraceFile:
         schema = metadata.schema.to_arrow_schema()
         version = int((schema.metadata or {}).get(SCHEMA_KEY, b"0"))
     except (OSError, ValueError, pa.ArrowException) as error:
-        return TraceFile(run.run, path, State.CORRUPT, 0, None, str(error).splitlines()[0][:200])
+        return InventoryFile(run.run, path, FileState.CORRUPT, 0, None, str(error).splitlines()[0][:200])
     for column in COLUMNS:
         if column.since > version:
             continue
         place = schema.get_field_index(column.name)
         if place < 0 or str(schema.field(place).type) not in _ARROW_NAMES[column.kind]:
-            return TraceFile(
-                run.run, path, State.CORRUPT, version, None, f"column {column.name} is not as it should be"
+            return InventoryFile(
+                run.run, path, FileState.CORRUPT, version, None, f"column {column.name} is not as it should be"
             )
-    state = State.LATE if late else State.GOOD
+    state = FileState.LATE if late else FileState.GOOD
     if version < OLDEST_VERSION:
-        return TraceFile(run.run, path, State.CORRUPT, version, None, "it does not say which schema it has")
+        return InventoryFile(run.run, path, FileState.CORRUPT, version, None, "it does not say which schema it has")
     if version != SCHEMA_VERSION:
-        state = State.OLDER if version < SCHEMA_VERSION else State.NEWER
-    return TraceFile(run.run, path, state, version, metadata.num_rows)
+        state = FileState.OLDER if version < SCHEMA_VERSION else FileState.NEWER
+    return InventoryFile(run.run, path, state, version, metadata.num_rows)
 
 
-def _mark_duplicates(files: Sequence[TraceFile]) -> Iterator[TraceFile]:
+def _mark_duplicates(files: Sequence[InventoryFile]) -> Iterator[InventoryFile]:
     """Files of the same run with the same bytes: the first counts. Only files of equal size are read for that."""
-    sizes: dict[tuple[str, int], list[TraceFile]] = {}
+    sizes: dict[tuple[str, int], list[InventoryFile]] = {}
     for file in files:
         if file.state in READ:
             sizes.setdefault((file.run, file.path.stat().st_size), []).append(file)
     twins = {file.path for group in sizes.values() if len(group) > 1 for file in group}
     seen: dict[tuple[str, bytes], Path] = {}
     # A late copy is the copy, whatever it is called.
-    for file in sorted(files, key=lambda file: (file.state is State.LATE, file.path)):
+    for file in sorted(files, key=lambda file: (file.state is FileState.LATE, file.path)):
         if file.path in twins:
             first = seen.setdefault((file.run, _digest(file.path)), file.path)
             if first != file.path:
-                yield TraceFile(file.run, file.path, State.DUPLICATE, file.version, file.rows, f"as {first.name}")
+                yield InventoryFile(
+                    file.run, file.path, FileState.DUPLICATE, file.version, file.rows, f"as {first.name}"
+                )
                 continue
         yield file
 

@@ -11,7 +11,7 @@ from typing import IO, Any, Final, Protocol
 import msgspec
 
 from perf.traces.blocks import Block, Coded, Constant, Values
-from perf.traces.schema import COLUMNS, SCHEMA_VERSION, Column, Kind
+from perf.traces.schema import COLUMNS, SCHEMA_VERSION, Column, ColumnType
 
 PART: Final = ".part"
 SCHEMA_KEY: Final = b"psph.schema"
@@ -23,7 +23,7 @@ class Format(StrEnum):
     JSON_LINES = "jsonl"
 
 
-class TraceFile(Protocol):
+class TraceFileWriter(Protocol):
     """One file that is being written."""
 
     def write(self, block: Block) -> None: ...
@@ -39,7 +39,7 @@ def have_parquet() -> bool:
     return True
 
 
-def open_file(path: Path, form: Format) -> TraceFile:
+def open_file(path: Path, form: Format) -> TraceFileWriter:
     return ParquetFile(path) if form is Format.PARQUET else JsonLinesFile(path)
 
 
@@ -59,7 +59,7 @@ def arrow_schema(columns: tuple[Column, ...] = COLUMNS, version: int = SCHEMA_VE
     """The columns as a `pyarrow.Schema`, with the version in its metadata."""
     import pyarrow as pa
 
-    kinds = {Kind.TEXT: pa.string(), Kind.INTEGER: pa.int64(), Kind.REAL: pa.float64()}
+    kinds = {ColumnType.TEXT: pa.string(), ColumnType.INTEGER: pa.int64(), ColumnType.REAL: pa.float64()}
     fields = [pa.field(column.name, kinds[column.kind], nullable=not column.required) for column in columns]
     return pa.schema(fields, metadata={SCHEMA_KEY: str(version).encode()})
 

@@ -18,7 +18,7 @@ from perf.traces.hub_events import HubTracer, Moment
 from perf.traces.naming import ItemOf, publication_name
 from perf.traces.run import clock_id
 from perf.traces.sampling import Sampler
-from perf.traces.schema import Domain, Outcome, Step, TraceRecord
+from perf.traces.schema import Domain, StepOutcome, TraceRecord, TraceStep
 from perf.traces.writer import TraceWriter
 from push_hub.delivery.events import PublicationAccepted
 from push_hub.events import IntentAsked
@@ -65,7 +65,7 @@ class GatewayTracer:
         self._sampler = sampler or Sampler()
         self._now = clock
         self._clock_name = clock_id()
-        self._put = writer.lane(block_of_records).put
+        self._put = writer.channel(block_of_records).put
         self._hub = HubTracer(writer, node, sampler=self._sampler, name_of=self._name_of)
         self._subscribed: dict[ItemId, Moment] = {}
         """When a subscriber last asked the hub for an item."""
@@ -106,21 +106,21 @@ class GatewayTracer:
         at = self._now()
         _keep(self._offered, topic, (item, name, len(document), at))
         if starts_here:
-            self._record(name, Step.ACCEPTED, Domain.PUSH, item, topic, len(document), at)
+            self._record(name, TraceStep.ACCEPTED, Domain.PUSH, item, topic, len(document), at)
 
     def published(self, topic: str) -> None:
         """The network took it. It was under way since it was offered: others may have it already."""
         known = self._offered.pop(topic, None)
         if known is not None:
             item, name, size, at = known
-            self._record(name, Step.PUBLISHED, Domain.PSIRP, item, topic, size, at, hop=0)
+            self._record(name, TraceStep.PUBLISHED, Domain.PSIRP, item, topic, size, at, hop=0)
 
     def publish_failed(self, topic: str, *, lasting: bool) -> None:
         known = self._offered.pop(topic, None)
         if known is not None:
             item, name, size, at = known
-            outcome = Outcome.FAILED if lasting else Outcome.RETRIED
-            self._record(name, Step.PUBLISHED, Domain.PSIRP, item, topic, size, at, hop=0, outcome=outcome)
+            outcome = StepOutcome.FAILED if lasting else StepOutcome.RETRIED
+            self._record(name, TraceStep.PUBLISHED, Domain.PSIRP, item, topic, size, at, hop=0, outcome=outcome)
 
     # Out of the network.
 
@@ -141,24 +141,24 @@ class GatewayTracer:
             plain, name = name, f"{name}@{self._node}.{self._joins}"
             _keep(self._renamed, plain, name)
             if asked[0] is not None:
-                self._record(name, Step.SUBSCRIBE_ARRIVED, Domain.PUSH, item, arrived.topic, size, asked[0])
-            self._record(name, Step.SUBSCRIBE_ISSUED, Domain.PSIRP, item, arrived.topic, size, asked[1])
+                self._record(name, TraceStep.SUBSCRIBE_ARRIVED, Domain.PUSH, item, arrived.topic, size, asked[0])
+            self._record(name, TraceStep.SUBSCRIBE_ISSUED, Domain.PSIRP, item, arrived.topic, size, asked[1])
         else:
             self._renamed.pop(name, None)
         _keep(self._versions, arrived.version, (name, item, arrived.topic, size))
-        self._record(name, Step.RECEIVED, Domain.PSIRP, item, arrived.topic, size, at, hop=arrived.hops)
+        self._record(name, TraceStep.RECEIVED, Domain.PSIRP, item, arrived.topic, size, at, hop=arrived.hops)
 
     def handed_over(self, version: bytes, subscriber: str) -> None:
         """Somebody who is no hub took it."""
         known = self._versions.get(version)
         if known is not None:
             name, item, topic, size = known
-            self._record(name, Step.DELIVERED, Domain.PUSH, item, topic, size, self._now(), delivery=subscriber)
+            self._record(name, TraceStep.DELIVERED, Domain.PUSH, item, topic, size, self._now(), delivery=subscriber)
 
     def _record(
         self,
         name: str,
-        step: Step,
+        step: TraceStep,
         domain: Domain,
         item: ItemId,
         topic: str,
@@ -167,7 +167,7 @@ class GatewayTracer:
         *,
         hop: int | None = None,
         delivery: str | None = None,
-        outcome: Outcome = Outcome.OK,
+        outcome: StepOutcome = StepOutcome.OK,
     ) -> None:
         if not self._sampler.takes(name):
             return

@@ -21,7 +21,7 @@ from typing import Final
 from perf.traces.blocks import Block, Coded, Constant, Values, block_of_records
 from perf.traces.run import clock_id
 from perf.traces.sampling import Sampler
-from perf.traces.schema import COLUMN_NAMES, SCHEMA_VERSION, Domain, Outcome, Step, TraceRecord
+from perf.traces.schema import COLUMN_NAMES, SCHEMA_VERSION, Domain, StepOutcome, TraceRecord, TraceStep
 from perf.traces.writer import TraceWriter
 from push_hub.delivery.events import Delivered, DeliveryFailed, FanoutFinished, PublicationAccepted
 from push_hub.events import PingAccepted
@@ -84,8 +84,8 @@ class HubTracer:
         self.load = load
         self.unknown = 0
         """Deliveries of publications that were accepted before tracing began, or forgotten since."""
-        self._put_record = writer.lane(block_of_records).put
-        self._put_chunk = writer.lane(self._block_of_deliveries, _CHUNKS_WAITING, _CHUNK_BYTES // _ROW_BYTES).put
+        self._put_record = writer.channel(block_of_records).put
+        self._put_chunk = writer.channel(self._block_of_deliveries, _CHUNKS_WAITING, _CHUNK_BYTES // _ROW_BYTES).put
         self._chunk = bytearray(_CHUNK_BYTES)
         self._filled = 0
 
@@ -102,13 +102,13 @@ class HubTracer:
         at = (monotonic_ns(), time.time_ns())
         match event:
             case DeliveryFailed():
-                outcome = Outcome.FAILED if event.given_up else Outcome.RETRIED
+                outcome = StepOutcome.FAILED if event.given_up else StepOutcome.RETRIED
                 subscriber = str(event.subscription.id)
-                self._record(event.publication, Step.DELIVERED, at, outcome, subscriber, event.attempts)
+                self._record(event.publication, TraceStep.DELIVERED, at, outcome, subscriber, event.attempts)
             case PublicationAccepted():
                 self._accepted(event, at)
             case FanoutFinished():
-                self._record(event.publication, Step.FINISHED, at)
+                self._record(event.publication, TraceStep.FINISHED, at)
                 self.flush()
             case PingAccepted():
                 remember(self._pinged, event.topic, self._pinged.get(event.topic, at))
@@ -141,17 +141,17 @@ class HubTracer:
             del self._known[next(iter(self._known))]
         self._known[event.publication] = _Known(name, event.topic, event.size, self.load)
         if pinged is not None:
-            self._record(event.publication, Step.PINGED, pinged)
+            self._record(event.publication, TraceStep.PINGED, pinged)
         if fetched is not None:
-            self._record(event.publication, Step.FETCHED, fetched)
-        self._record(event.publication, Step.RELAYED if brought else Step.ACCEPTED, at)
+            self._record(event.publication, TraceStep.FETCHED, fetched)
+        self._record(event.publication, TraceStep.RELAYED if brought else TraceStep.ACCEPTED, at)
 
     def _record(
         self,
         publication: int,
-        step: Step,
+        step: TraceStep,
         at: Moment,
-        outcome: Outcome = Outcome.OK,
+        outcome: StepOutcome = StepOutcome.OK,
         delivery: str | None = None,
         attempt: int | None = None,
     ) -> None:
@@ -197,7 +197,7 @@ class HubTracer:
         columns: dict[str, Values] = {
             "run": Constant(self._run),
             "publication": Coded(codes, [one.name for one in known]),
-            "step": Constant(Step.DELIVERED),
+            "step": Constant(TraceStep.DELIVERED),
             "domain": Constant(Domain.PUSH),
             "node": Constant(self._node),
             "topic": Coded(codes, [one.topic for one in known]),
@@ -211,7 +211,7 @@ class HubTracer:
             "monotonic_ns": monotonic,
             "wall_ns": array("q", [time_ns + ahead for time_ns in monotonic]),
             "clock": Constant(self._clock),
-            "outcome": Constant(Outcome.OK),
+            "outcome": Constant(StepOutcome.OK),
             "schema": Constant(SCHEMA_VERSION),
         }
         return Block(len(numbers), {name: columns[name] for name in COLUMN_NAMES})

@@ -20,7 +20,7 @@ from perf.traces.hub_events import Moment
 from perf.traces.naming import name_of_version
 from perf.traces.run import clock_id
 from perf.traces.sampling import Sampler
-from perf.traces.schema import Domain, Outcome, Step, TraceRecord
+from perf.traces.schema import Domain, StepOutcome, TraceRecord, TraceStep
 from perf.traces.writer import TraceWriter
 from psirp_stack.links.clock import VirtualClock
 from psirp_stack.node.core import NodeObserver
@@ -79,7 +79,7 @@ class NetworkTracer:
         load: float | None = None,
     ) -> None:
         self._run = writer.run.run
-        self._put = writer.lane(block_of_records).put
+        self._put = writer.channel(block_of_records).put
         self._ends = ends
         self._sampler = sampler or Sampler()
         self._name_of = name_of
@@ -100,7 +100,7 @@ class NetworkTracer:
         if frame[NEXT_OFFSET] == _ANNOUNCED and len(frame) >= _SHORTEST:
             known = self._versions.get(frame[_ITEM_AND_VERSION])
             if known is not None and (hop := links_travelled(frame)) > 0:
-                self._record(known, Step.FORWARDED, node, hop)
+                self._record(known, TraceStep.FORWARDED, node, hop)
 
     def tap(self, node: str, _neighbour: str, frame: bytes) -> None:
         """The same, as a simulated network tells it."""
@@ -111,11 +111,11 @@ class NetworkTracer:
             case VersionPublished():
                 known = self._known(event.item, event.version_id, event.content)
                 if known is not None and self._ends:
-                    self._record(known, Step.PUBLISHED, node, 0)
+                    self._record(known, TraceStep.PUBLISHED, node, 0)
             case VersionArrived():
                 known = self._known(event.item, event.version_id, event.content)
                 if known is not None and self._ends:
-                    self._record(known, Step.RECEIVED, node, event.hops)
+                    self._record(known, TraceStep.RECEIVED, node, event.hops)
             case VersionSkipped():
                 self.skipped += event.last - event.first + 1
 
@@ -131,7 +131,7 @@ class NetworkTracer:
             known = self._versions[key] = _Known(name, item, len(content))
         return known
 
-    def _record(self, known: _Known, step: Step, node: str, hop: int | None) -> None:
+    def _record(self, known: _Known, step: TraceStep, node: str, hop: int | None) -> None:
         monotonic, wall = self._clock.now()
         self._put(
             TraceRecord(
@@ -151,6 +151,6 @@ class NetworkTracer:
                 monotonic_ns=monotonic,
                 wall_ns=wall,
                 clock=self._clock.name,
-                outcome=Outcome.OK,
+                outcome=StepOutcome.OK,
             )
         )

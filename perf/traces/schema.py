@@ -17,7 +17,7 @@ class Domain(StrEnum):
     PSIRP = "psirp"
 
 
-class Outcome(StrEnum):
+class StepOutcome(StrEnum):
     """How a step ended. Only `ok` steps take part in latencies; the others are counted."""
 
     OK = "ok"
@@ -31,7 +31,7 @@ class Outcome(StrEnum):
     """Known to be lost, as a simulated link knows it."""
 
 
-class Step(StrEnum):
+class TraceStep(StrEnum):
     """The steps of a publication, in the order they happen."""
 
     SUBSCRIBE_ARRIVED = "subscribe_arrived"
@@ -53,7 +53,7 @@ class TraceRecord(NamedTuple):
     run: str
     publication: str
     """The same at every node the publication visits, unique within the run."""
-    step: Step
+    step: TraceStep
     domain: Domain
     node: str
     topic: str | None
@@ -72,11 +72,11 @@ class TraceRecord(NamedTuple):
     wall_ns: int
     clock: str
     """Which clock `monotonic_ns` was read from: only times of one clock may be subtracted."""
-    outcome: Outcome
+    outcome: StepOutcome
     schema: int = SCHEMA_VERSION
 
 
-class Kind(StrEnum):
+class ColumnType(StrEnum):
     """Types a column may have."""
 
     TEXT = "text"
@@ -87,58 +87,58 @@ class Kind(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Column:
     name: str
-    kind: Kind
+    kind: ColumnType
     required: bool
     since: int = OLDEST_VERSION
 
 
 COLUMNS: Final = (
-    Column("run", Kind.TEXT, required=True),
-    Column("publication", Kind.TEXT, required=True),
-    Column("step", Kind.TEXT, required=True),
-    Column("domain", Kind.TEXT, required=True),
-    Column("node", Kind.TEXT, required=True),
-    Column("topic", Kind.TEXT, required=False),
-    Column("sid", Kind.TEXT, required=False),
-    Column("rid", Kind.TEXT, required=False),
-    Column("payload", Kind.INTEGER, required=False),
-    Column("hop", Kind.INTEGER, required=False),
-    Column("delivery", Kind.TEXT, required=False, since=2),
-    Column("attempt", Kind.INTEGER, required=False, since=2),
-    Column("load", Kind.REAL, required=False, since=2),
-    Column("monotonic_ns", Kind.INTEGER, required=True),
-    Column("wall_ns", Kind.INTEGER, required=True),
-    Column("clock", Kind.TEXT, required=True),
-    Column("outcome", Kind.TEXT, required=True),
-    Column("schema", Kind.INTEGER, required=True),
+    Column("run", ColumnType.TEXT, required=True),
+    Column("publication", ColumnType.TEXT, required=True),
+    Column("step", ColumnType.TEXT, required=True),
+    Column("domain", ColumnType.TEXT, required=True),
+    Column("node", ColumnType.TEXT, required=True),
+    Column("topic", ColumnType.TEXT, required=False),
+    Column("sid", ColumnType.TEXT, required=False),
+    Column("rid", ColumnType.TEXT, required=False),
+    Column("payload", ColumnType.INTEGER, required=False),
+    Column("hop", ColumnType.INTEGER, required=False),
+    Column("delivery", ColumnType.TEXT, required=False, since=2),
+    Column("attempt", ColumnType.INTEGER, required=False, since=2),
+    Column("load", ColumnType.REAL, required=False, since=2),
+    Column("monotonic_ns", ColumnType.INTEGER, required=True),
+    Column("wall_ns", ColumnType.INTEGER, required=True),
+    Column("clock", ColumnType.TEXT, required=True),
+    Column("outcome", ColumnType.TEXT, required=True),
+    Column("schema", ColumnType.INTEGER, required=True),
 )
 COLUMN_NAMES: Final = tuple(column.name for column in COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class LatencyStage:
     """A latency: from one step of a publication to a later one.
 
     `same_node` asks for both ends at one node. Where several starts are named, the first that exists counts.
     """
 
     name: str
-    starts: tuple[Step, ...]
-    end: Step
+    starts: tuple[TraceStep, ...]
+    end: TraceStep
     same_node: bool
 
 
 STAGES: Final = (
-    Stage("fetch", (Step.PINGED,), Step.FETCHED, same_node=True),
-    Stage("store", (Step.FETCHED, Step.PINGED), Step.ACCEPTED, same_node=True),
-    Stage("hand_over", (Step.ACCEPTED,), Step.PUBLISHED, same_node=True),
-    Stage("hop", (Step.PUBLISHED,), Step.FORWARDED, same_node=False),
-    Stage("carry", (Step.PUBLISHED,), Step.RECEIVED, same_node=False),
-    Stage("relay", (Step.RECEIVED,), Step.RELAYED, same_node=True),
-    Stage("fan_out", (Step.RELAYED, Step.ACCEPTED), Step.DELIVERED, same_node=True),
-    Stage("process_d", (Step.SUBSCRIBE_ISSUED,), Step.RECEIVED, same_node=False),
-    Stage("total_push_d", (Step.SUBSCRIBE_ARRIVED,), Step.DELIVERED, same_node=False),
-    Stage("end_to_end", (Step.PINGED, Step.ACCEPTED), Step.DELIVERED, same_node=False),
+    LatencyStage("fetch", (TraceStep.PINGED,), TraceStep.FETCHED, same_node=True),
+    LatencyStage("store", (TraceStep.FETCHED, TraceStep.PINGED), TraceStep.ACCEPTED, same_node=True),
+    LatencyStage("hand_over", (TraceStep.ACCEPTED,), TraceStep.PUBLISHED, same_node=True),
+    LatencyStage("hop", (TraceStep.PUBLISHED,), TraceStep.FORWARDED, same_node=False),
+    LatencyStage("carry", (TraceStep.PUBLISHED,), TraceStep.RECEIVED, same_node=False),
+    LatencyStage("relay", (TraceStep.RECEIVED,), TraceStep.RELAYED, same_node=True),
+    LatencyStage("fan_out", (TraceStep.RELAYED, TraceStep.ACCEPTED), TraceStep.DELIVERED, same_node=True),
+    LatencyStage("process_d", (TraceStep.SUBSCRIBE_ISSUED,), TraceStep.RECEIVED, same_node=False),
+    LatencyStage("total_push_d", (TraceStep.SUBSCRIBE_ARRIVED,), TraceStep.DELIVERED, same_node=False),
+    LatencyStage("end_to_end", (TraceStep.PINGED, TraceStep.ACCEPTED), TraceStep.DELIVERED, same_node=False),
 )
 """Per stage and end to end. `process_d` and `total_push_d` are the two delays the original prototype measured."""
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from perf.traces.formats import arrow_schema
 from perf.traces.run import TRACES, Run, WrittenFile, new_run, save_run, software_version
-from perf.traces.schema import COLUMN_NAMES, SCHEMA_VERSION, Domain, Outcome, Step
+from perf.traces.schema import COLUMN_NAMES, SCHEMA_VERSION, Domain, StepOutcome, TraceStep
 
 ROWS_A_PUBLICATION: Final = 11.5
 BATCH: Final = 40_000
@@ -140,7 +140,15 @@ class _Batch:
         return delay * self._config.scale
 
     def _add(
-        self, step: Step, domain: Domain, node: Any, at: Any, keep: Any, *, hop: Any = None, delivery: int | None = None
+        self,
+        step: TraceStep,
+        domain: Domain,
+        node: Any,
+        at: Any,
+        keep: Any,
+        *,
+        hop: Any = None,
+        delivery: int | None = None,
     ) -> None:
         np = self._np
         rows = np.flatnonzero(keep)
@@ -149,7 +157,7 @@ class _Batch:
                 "index": rows,
                 "node": node[rows],
                 "time": at[rows].astype(np.int64),
-                "step": np.full(len(rows), list(Step).index(step), np.int8),
+                "step": np.full(len(rows), list(TraceStep).index(step), np.int8),
                 "domain": np.full(len(rows), int(domain is Domain.PSIRP), np.int8),
                 "hop": np.full(len(rows), -1) if hop is None else np.broadcast_to(hop, self._count)[rows],
                 "delivery": np.full(len(rows), -1 if delivery is None else delivery),
@@ -166,28 +174,28 @@ class _Batch:
         published = accepted + self._delay(0.15)
         lost = self._random.random(self._count) < self._config.loss
         arrived = ~lost
-        self._add(Step.PINGED, Domain.PUSH, home, pinged, everyone)
-        self._add(Step.FETCHED, Domain.PUSH, home, fetched, everyone)
-        self._add(Step.ACCEPTED, Domain.PUSH, home, accepted, everyone)
-        self._add(Step.PUBLISHED, Domain.PSIRP, home, published, everyone, hop=0)
+        self._add(TraceStep.PINGED, Domain.PUSH, home, pinged, everyone)
+        self._add(TraceStep.FETCHED, Domain.PUSH, home, fetched, everyone)
+        self._add(TraceStep.ACCEPTED, Domain.PUSH, home, accepted, everyone)
+        self._add(TraceStep.PUBLISHED, Domain.PSIRP, home, published, everyone, hop=0)
         at = published
         for hop in range(1, MAX_HOPS):  # forwarders run at the publisher's side: its clock
             at = at + self._delay(0.12)
-            self._add(Step.FORWARDED, Domain.PSIRP, home, at, everyone & (hop < self._hops), hop=hop)
+            self._add(TraceStep.FORWARDED, Domain.PSIRP, home, at, everyone & (hop < self._hops), hop=hop)
         # The clocks are compared by the fastest crossing each way, so the last link has a floor, as real links do.
         received = published + 400_000 + self._delay(0.12) * self._hops + self._delay(0.05, payload=True)
         relayed = received + self._delay(0.3)
-        self._add(Step.RECEIVED, Domain.PSIRP, far, received, arrived, hop=self._hops)
-        self._add(Step.RELAYED, Domain.PUSH, far, relayed, arrived)
+        self._add(TraceStep.RECEIVED, Domain.PSIRP, far, received, arrived, hop=self._hops)
+        self._add(TraceStep.RELAYED, Domain.PUSH, far, relayed, arrived)
         twice = (self._random.random(self._count) < self._config.duplicates) & arrived
         for subscriber in range(SUBSCRIBERS):
             near_at = accepted + self._delay(0.8)
             far_at = relayed + self._delay(0.8)
-            self._add(Step.DELIVERED, Domain.PUSH, home, near_at, everyone, delivery=subscriber)
-            self._add(Step.DELIVERED, Domain.PUSH, far, far_at, arrived, delivery=subscriber)
+            self._add(TraceStep.DELIVERED, Domain.PUSH, home, near_at, everyone, delivery=subscriber)
+            self._add(TraceStep.DELIVERED, Domain.PUSH, far, far_at, arrived, delivery=subscriber)
             if subscriber == 0:
                 again = far_at + 5 * _MS
-                self._add(Step.DELIVERED, Domain.PUSH, far, again, twice, delivery=subscriber)
+                self._add(TraceStep.DELIVERED, Domain.PUSH, far, again, twice, delivery=subscriber)
         rows = sum(len(part["index"]) for part in self._parts)
         return Truth(rows, self._count, int(lost.sum()), int(twice.sum()))
 
@@ -234,7 +242,7 @@ class _Batch:
         columns = {
             "run": text(self._run),
             "publication": joined("p", number),
-            "step": words([step.value for step in Step], rows["step"]),
+            "step": words([step.value for step in TraceStep], rows["step"]),
             "domain": words([Domain.PUSH.value, Domain.PSIRP.value], rows["domain"]),
             "node": text(NODES[node]),
             "topic": words(topics, self._topic[index]),
@@ -248,7 +256,7 @@ class _Batch:
             "monotonic_ns": pa.array(rows["time"] + MONOTONIC_NS[node], pa.int64()),
             "wall_ns": pa.array(rows["time"] + EPOCH_NS + ahead, pa.int64()),
             "clock": text(CLOCKS[node]),
-            "outcome": text(Outcome.OK.value),
+            "outcome": text(StepOutcome.OK.value),
             "schema": pa.repeat(pa.scalar(SCHEMA_VERSION, pa.int64()), count),
         }
         return [columns[name] for name in COLUMN_NAMES]

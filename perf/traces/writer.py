@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Final, Generic, TypeVar
 
 from perf.traces.blocks import Block
-from perf.traces.formats import PART, Format, TraceFile, have_parquet, open_file
+from perf.traces.formats import PART, Format, TraceFileWriter, have_parquet, open_file
 from perf.traces.run import TRACES, Run, WrittenFile, save_run
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ class WriterConfig:
 STOP_SECONDS: Final = 60.0
 
 
-class Lane(Generic[T]):
+class TraceChannel(Generic[T]):
     """What one producer puts in; `convert` turns many items into a block, on the writer's thread."""
 
     __slots__ = ("_append", "_bound", "_convert", "_items", "_rows_an_item", "dropped")
@@ -81,8 +81,8 @@ class TraceWriter:
         self._directory = directory
         self._traces = directory / TRACES
         self.run = run
-        self._lanes: list[Lane[object]] = []
-        self._file: TraceFile | None = None
+        self._channels: list[TraceChannel[object]] = []
+        self._file: TraceFileWriter | None = None
         self._file_name = ""
         self._file_rows = 0
         self._file_until = 0.0
@@ -98,20 +98,22 @@ class TraceWriter:
         save_run(directory, run)
         self._thread.start()
 
-    def lane(self, convert: Callable[[Sequence[T]], Block], bound: int | None = None, rows_an_item: int = 1) -> Lane[T]:
+    def channel(
+        self, convert: Callable[[Sequence[T]], Block], bound: int | None = None, rows_an_item: int = 1
+    ) -> TraceChannel[T]:
         """A new lane. An item may stand for up to `rows_an_item` records; a dropped one counts as that many."""
-        lane = Lane(convert, bound or self._config.lane_items, rows_an_item)
-        self._lanes.append(lane)  # type: ignore[arg-type]  # a lane is only ever drained here
-        return lane
+        channel = TraceChannel(convert, bound or self._config.lane_items, rows_an_item)
+        self._channels.append(channel)  # type: ignore[arg-type]  # a lane is only ever drained here
+        return channel
 
     @property
     def dropped(self) -> int:
-        return sum(lane.dropped for lane in self._lanes)
+        return sum(channel.dropped for channel in self._channels)
 
     @property
     def waiting(self) -> int:
         """Items in the lanes, not yet taken by the thread."""
-        return sum(map(len, self._lanes))
+        return sum(map(len, self._channels))
 
     def close(self) -> Run:
         """Write what waits, close the file, say in `run.json` how it ended."""
@@ -142,9 +144,9 @@ class TraceWriter:
         while True:
             stopping = self._stopping.is_set()
             busy = False
-            for lane in list(self._lanes):
+            for channel in list(self._channels):
                 # A full block is worth writing at once; less waits for the next look, so that blocks stay large.
-                busy = self._drain(lane) or busy
+                busy = self._drain(channel) or busy
             if self._file is not None and time.monotonic() >= self._file_until:
                 self._finish_file()
             if not busy:
@@ -153,9 +155,9 @@ class TraceWriter:
                 self._stopping.wait(config.idle_seconds)
         self._finish_file()
 
-    def _drain(self, lane: Lane[object]) -> bool:
+    def _drain(self, channel: TraceChannel[object]) -> bool:
         try:
-            block = lane.take(self._config.block_rows)
+            block = channel.take(self._config.block_rows)
             if block is None:
                 return False
             if block.rows:

@@ -15,7 +15,7 @@ MOST_ARRIVALS: Final = 2_000_000
 BURST: Final = 20
 
 
-class Shape(StrEnum):
+class ArrivalShape(StrEnum):
     STEADY = "steady"
     """At equal distances."""
     POISSON = "poisson"
@@ -25,13 +25,13 @@ class Shape(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ArrivalStep:
     """One stretch of a schedule."""
 
     rate: float
     """Publications a second, on average."""
     seconds: float
-    shape: Shape = Shape.STEADY
+    shape: ArrivalShape = ArrivalShape.STEADY
 
     def __post_init__(self) -> None:
         if self.rate <= 0 or self.seconds <= 0:
@@ -41,7 +41,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class DuePublication:
     """A publication that is due."""
 
     number: int
@@ -50,30 +50,31 @@ class Arrival:
     load: float
 
 
-def times_of(step: Step, rng: random.Random) -> Iterator[float]:
+def times_of(step: ArrivalStep, rng: random.Random) -> Iterator[float]:
     """Seconds after the step's beginning, in order, all below its length."""
     match step.shape:
-        case Shape.STEADY:
+        case ArrivalShape.STEADY:
             for number in range(round(step.rate * step.seconds)):
                 yield min(number / step.rate, step.seconds)
-        case Shape.POISSON:
+        case ArrivalShape.POISSON:
             at = rng.expovariate(step.rate)
             while at < step.seconds:
                 yield at
                 at += rng.expovariate(step.rate)
-        case Shape.BURSTS:
+        case ArrivalShape.BURSTS:
             for number in range(round(step.rate * step.seconds)):
                 yield min(number // BURST * BURST / step.rate, step.seconds)
 
 
-def schedule(steps: Iterable[Step], seed: int) -> list[Arrival]:
+def schedule(steps: Iterable[ArrivalStep], seed: int) -> list[DuePublication]:
     """All steps, one after the other; the same for the same seed."""
     rng = random.Random(seed)  # noqa: S311 - a reproducible history
-    found: list[Arrival] = []
+    found: list[DuePublication] = []
     begin = 0.0
     for step in steps:
         found += (
-            Arrival(number, begin + at, step.rate) for number, at in enumerate(times_of(step, rng), start=len(found))
+            DuePublication(number, begin + at, step.rate)
+            for number, at in enumerate(times_of(step, rng), start=len(found))
         )
         begin += step.seconds
     return found
@@ -82,7 +83,7 @@ def schedule(steps: Iterable[Step], seed: int) -> list[Arrival]:
 class Pacer:
     """Says what is due, and when to ask again. Who asks late gets everything that became due meanwhile."""
 
-    def __init__(self, arrivals: Sequence[Arrival]) -> None:
+    def __init__(self, arrivals: Sequence[DuePublication]) -> None:
         self._arrivals = arrivals
         self._next = 0
 
@@ -90,7 +91,7 @@ class Pacer:
     def left(self) -> int:
         return len(self._arrivals) - self._next
 
-    def due(self, passed: float) -> Sequence[Arrival]:
+    def due(self, passed: float) -> Sequence[DuePublication]:
         """What became due since the last time, `passed` seconds after the beginning."""
         first = self._next
         while self._next < len(self._arrivals) and self._arrivals[self._next].at <= passed:

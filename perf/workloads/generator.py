@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from perf.workloads.arrivals import Arrival, Pacer
-from perf.workloads.world import World
+from perf.workloads.arrivals import DuePublication, Pacer
+from perf.workloads.world import WorkloadWorld
 
 UNDER_WAY: Final = 4000
 """Pings that wait for an answer at most; more are shed, and counted."""
@@ -19,9 +19,9 @@ LONGEST_NAP: Final = 0.25
 
 
 async def offer(
-    world: World,
+    world: WorkloadWorld,
     names: Sequence[str],
-    arrivals: Sequence[Arrival],
+    arrivals: Sequence[DuePublication],
     sizes: Sequence[int],
     seed: int,
     tick: Callable[[int], None],
@@ -50,7 +50,7 @@ async def offer(
     await drained(world, tasks)
 
 
-async def drained(world: World, tasks: set[asyncio.Task[None]]) -> None:
+async def drained(world: WorkloadWorld, tasks: set[asyncio.Task[None]]) -> None:
     """Wait for what is under way, as long as something still arrives and no longer than the grace."""
     end = time.monotonic() + GRACE
     waiting, quiet_since = -1, time.monotonic()

@@ -16,9 +16,9 @@ from uuid import uuid4
 
 from perf.bench.family import Row, percentile
 from perf.traces.run import Parameter, Run, new_run, software_version
-from perf.workloads.arrivals import Shape, Step, schedule
+from perf.workloads.arrivals import ArrivalShape, ArrivalStep, schedule
 from perf.workloads.generator import offer
-from perf.workloads.world import SMALLEST, Setting, WorkloadError, World
+from perf.workloads.world import SMALLEST, Setting, WorkloadError, WorkloadWorld
 
 PAYLOADS: Final = (287, 392, 497, 602, 707, 812, 917, 1022, 1127, 1232, 1337, 1442)
 """From the smallest Atom document to the largest of the prototype's experiment."""
@@ -29,7 +29,7 @@ IN_TIME: Final = 1.0
 WARM_UP_JOINS: Final = 5
 
 
-class Kind(StrEnum):
+class WorkloadKind(StrEnum):
     PAYLOAD = "payload"
     LOAD = "load"
     FANOUT = "fanout"
@@ -45,7 +45,7 @@ class RunPlan:
 
     variant: str
     setting: Setting
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ArrivalStep, ...] = ()
     sizes: tuple[int, ...] = (SMALLEST,)
     joins: int = 0
     until_saturated: bool = False
@@ -57,7 +57,7 @@ class RunPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class WorkloadScale:
     """How much of each workload."""
 
     seconds: float
@@ -69,52 +69,54 @@ class Scale:
     losses: tuple[float, ...]
 
 
-QUICK: Final = Scale(6.0, 25.0, 10, (25, 50, 100, 200, 400, 800), (1, 10, 100), (1, 3, 8), (0.0, 0.02, 0.1))
-FULL: Final = Scale(
+QUICK: Final = WorkloadScale(6.0, 25.0, 10, (25, 50, 100, 200, 400, 800), (1, 10, 100), (1, 3, 8), (0.0, 0.02, 0.1))
+FULL: Final = WorkloadScale(
     20.0, 40.0, 40, (25, 50, 75, 100, 150, 200, 300, 400, 600, 800), (1, 10, 100, 1000), (1, 2, 4, 8),
     (0.0, 0.01, 0.02, 0.05, 0.1, 0.2),
 )  # fmt: skip
 
 
-def plans(kind: Kind, scale: Scale, minutes: float) -> list[RunPlan]:
-    usual = (Step(scale.rate, scale.seconds, Shape.POISSON),)
+def plans(kind: WorkloadKind, scale: WorkloadScale, minutes: float) -> list[RunPlan]:
+    usual = (ArrivalStep(scale.rate, scale.seconds, ArrivalShape.POISSON),)
     match kind:
-        case Kind.PAYLOAD:
+        case WorkloadKind.PAYLOAD:
             first = Setting(local=False, topics=0, trace_publisher=False)
             return [
                 RunPlan("payload-first", first, sizes=PAYLOADS, joins=scale.joins),
                 RunPlan("payload-steady", Setting(), usual, PAYLOADS),
             ]
-        case Kind.LOAD:
-            steps = tuple(Step(load, scale.seconds * 2 / 3, Shape.POISSON) for load in scale.loads)
+        case WorkloadKind.LOAD:
+            steps = tuple(ArrivalStep(load, scale.seconds * 2 / 3, ArrivalShape.POISSON) for load in scale.loads)
             return [RunPlan("load", Setting(topics=100), steps, until_saturated=True)]
-        case Kind.FANOUT:
+        case WorkloadKind.FANOUT:
             # As many deliveries a second at every width, as far as whole publications allow.
             return [
                 RunPlan(
                     f"width-{width}",
                     Setting(width=width, topics=20 if width < 1000 else 5),
-                    (Step(max(1.0, min(scale.rate, 250 / width)), scale.seconds, Shape.POISSON),),
+                    (ArrivalStep(max(1.0, min(scale.rate, 250 / width)), scale.seconds, ArrivalShape.POISSON),),
                 )
                 for width in scale.widths
             ]
-        case Kind.HOPS:
+        case WorkloadKind.HOPS:
             return [RunPlan("hops", Setting(hops=scale.hops), usual)]
-        case Kind.LOSS:
+        case WorkloadKind.LOSS:
             return [
                 RunPlan(f"loss-{loss * 100:g}%", Setting(loss=loss, delay=0.001), usual, (SMALLEST, PAYLOADS[-1]))
                 for loss in scale.losses
             ]
-        case Kind.ARRIVALS:
+        case WorkloadKind.ARRIVALS:
             return [
-                RunPlan(f"arrivals-{shape.value}", Setting(), (Step(2 * scale.rate, scale.seconds, shape),))
-                for shape in Shape
+                RunPlan(f"arrivals-{shape.value}", Setting(), (ArrivalStep(2 * scale.rate, scale.seconds, shape),))
+                for shape in ArrivalShape
             ]
-        case Kind.SOAK:
-            return [RunPlan("soak", Setting(), (Step(scale.rate, minutes * 60, Shape.POISSON),), PAYLOADS)]
+        case WorkloadKind.SOAK:
+            return [
+                RunPlan("soak", Setting(), (ArrivalStep(scale.rate, minutes * 60, ArrivalShape.POISSON),), PAYLOADS)
+            ]
 
 
-def run_for(plan: RunPlan, kind: Kind, seed: int) -> Run:
+def run_for(plan: RunPlan, kind: WorkloadKind, seed: int) -> Run:
     setting: dict[str, Parameter] = {
         name: str(value) if isinstance(value, tuple) else value for name, value in asdict(plan.setting).items()
     }
@@ -130,12 +132,12 @@ def run_for(plan: RunPlan, kind: Kind, seed: int) -> Run:
 
 
 async def carry_out(
-    plan: RunPlan, kind: Kind, directory: Path, seed: int, stop: asyncio.Event, tick: Callable[[int], None]
+    plan: RunPlan, kind: WorkloadKind, directory: Path, seed: int, stop: asyncio.Event, tick: Callable[[int], None]
 ) -> list[Row]:
     """Make one run; `directory` has it afterwards, also when it was stopped early."""
     run = run_for(plan, kind, seed)
     with tempfile.TemporaryDirectory(prefix="psph-") as work:
-        world = World(plan.setting, run, directory, Path(work), stop)
+        world = WorkloadWorld(plan.setting, run, directory, Path(work), stop)
         try:
             async with world.running():
                 return await (_joins if plan.joins else _steps)(world, plan, seed, tick)
@@ -145,7 +147,7 @@ async def carry_out(
             raise
 
 
-async def _joins(world: World, plan: RunPlan, seed: int, tick: Callable[[int], None]) -> list[Row]:
+async def _joins(world: WorkloadWorld, plan: RunPlan, seed: int, tick: Callable[[int], None]) -> list[Row]:
     """New subscribers of what is published already: ProcessD and TotalPushD. Sizes in a random order every round."""
     rng = random.Random(seed)  # noqa: S311 - a reproducible order
     hop = plan.setting.hops[0]
@@ -162,7 +164,7 @@ async def _joins(world: World, plan: RunPlan, seed: int, tick: Callable[[int], N
     return [_row(plan, None, hop, delays, len(delays), len(delays))]
 
 
-async def _steps(world: World, plan: RunPlan, seed: int, tick: Callable[[int], None]) -> list[Row]:
+async def _steps(world: WorkloadWorld, plan: RunPlan, seed: int, tick: Callable[[int], None]) -> list[Row]:
     names = [f"topic-{number}" for number in range(plan.setting.topics)]
     await world.prepare(names)
     world.forget_warm_up()

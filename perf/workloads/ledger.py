@@ -33,7 +33,7 @@ class StepCount:
     """Of completed publications, in seconds, until the last subscriber had them."""
 
 
-class Ledger:
+class WorkloadLedger:
     def __init__(self) -> None:
         self.steps: dict[float, StepCount] = defaultdict(StepCount)
         self.delays: dict[tuple[float, int], list[float]] = defaultdict(list)

@@ -21,7 +21,7 @@ from typing import Final
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from identifiers import DEFAULT_NAMING, ItemId, Topic
-from perf.loopback import Client, Reply, Request, Server, answer
+from perf.loopback import LoopbackClient, LoopbackRequest, Reply, Server, answer
 from perf.processes import Part, ProcessFailedError
 from perf.traces.blocks import block_of_records
 from perf.traces.hub_events import Moment
@@ -29,9 +29,9 @@ from perf.traces.naming import publication_name
 from perf.traces.psirp_events import NetworkTracer
 from perf.traces.run import Run, clock_id
 from perf.traces.sampling import Sampler
-from perf.traces.schema import Domain, Outcome, Step, TraceRecord
+from perf.traces.schema import Domain, StepOutcome, TraceRecord, TraceStep
 from perf.traces.writer import TraceWriter
-from perf.workloads.ledger import Ledger
+from perf.workloads.ledger import WorkloadLedger
 from perf.workloads.parts import PARTS, merge_parts
 from psirp_stack.emulation.network import EmulatedNetwork, socket_of
 from psirp_stack.emulation.plan import plan
@@ -93,12 +93,12 @@ def atom(number: int, size: int, nonce: int = 0) -> bytes:
     return (head + "." * (size - len(head) - len(tail)) + tail).encode()
 
 
-class World:
+class WorkloadWorld:
     """Use it with `async with`. `stop` is set when the run is to end early."""
 
     def __init__(self, setting: Setting, run: Run, directory: Path, work: Path, stop: asyncio.Event) -> None:
         self.setting = setting
-        self.ledger = Ledger()
+        self.ledger = WorkloadLedger()
         self.stop = stop
         self._directory = directory
         self._work = work
@@ -109,19 +109,19 @@ class World:
         self._expected: dict[int, asyncio.Future[float]] = {}
         self._hubs: dict[int, str] = {}
         self._items: dict[str, ItemId] = {}
-        self._clients: dict[tuple[str, int], list[Client]] = defaultdict(list)
+        self._clients: dict[tuple[str, int], list[LoopbackClient]] = defaultdict(list)
         self._number = 0
         self._warming = 0
         self._gateways: list[Part] = []
         self._clock_name = clock_id()
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator["World"]:
+    async def running(self) -> AsyncIterator["WorkloadWorld"]:
         """Up and settled; afterwards everything has ended and the traces of all lie in the run's directory."""
         try:
             async with AsyncExitStack() as stack:
                 self._writer = stack.enter_context(TraceWriter(self._directory, self._run))
-                self._put = self._writer.lane(block_of_records).put
+                self._put = self._writer.channel(block_of_records).put
                 await stack.enter_async_context(self._web)
                 (self._work / "net").mkdir(parents=True)
                 await self._start_network(stack)
@@ -186,7 +186,7 @@ class World:
     def topic(self, name: str) -> str:
         return self._web.url(f"/t/{name}")
 
-    def _handle(self, request: Request, reply: Reply) -> None:
+    def _handle(self, request: LoopbackRequest, reply: Reply) -> None:
         now = time.monotonic()
         parts = urlsplit(request.target)
         if request.method == "POST":
@@ -237,8 +237,8 @@ class World:
         at = moment(due)
         self._put(
             TraceRecord(
-                self._run.run, document.name, Step.PINGED, Domain.PUSH, PUBLISHER, self.topic(name), None, None,
-                len(document.body), None, None, None, load, at[0], at[1], self._clock_name, Outcome.OK,
+                self._run.run, document.name, TraceStep.PINGED, Domain.PUSH, PUBLISHER, self.topic(name), None, None,
+                len(document.body), None, None, None, load, at[0], at[1], self._clock_name, StepOutcome.OK,
             )
         )  # fmt: skip
         try:
@@ -281,7 +281,7 @@ class World:
         raise WorkloadError(f"{completed.completed} warm-up publications arrived, but one of {name} did not")
 
     def forget_warm_up(self) -> None:
-        self.ledger = Ledger()
+        self.ledger = WorkloadLedger()
 
     async def first_delay(self, name: str, hop: int, size: int, client: PsirpClient, *, traced: bool = True) -> float:
         """Publish, then subscribe: seconds from the request to subscribe to the document at its callback."""
@@ -314,7 +314,7 @@ class World:
         hub = self._hubs[hop]
         address = 1 + self._number % ADDRESSES
         free = self._clients[hub, address]
-        client = free.pop() if free else Client(hub, f"127.0.0.{address}")
+        client = free.pop() if free else LoopbackClient(hub, f"127.0.0.{address}")
         try:
             status, said = await client.post_form("/", urlencode(form))
         except ConnectionError as error:

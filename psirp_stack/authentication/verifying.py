@@ -40,7 +40,7 @@ class Refusal(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class SignatureVerdict:
     """`refusal` is None for what counts; `signer` is the key hash of who proved to have made it, None for nobody."""
 
     refusal: Refusal | None
@@ -62,7 +62,7 @@ class SignatureRefused:
 
 
 @dataclass(frozen=True, slots=True)
-class VerifierConfig:
+class SignatureVerifierConfig:
     max_skew_ms: int = 5 * 60 * 1000
     """How far a signer's clock may be ahead of ours; for requests, also behind."""
     window: int = DEFAULT_WINDOW
@@ -74,14 +74,14 @@ class VerifierConfig:
 Observer = Callable[[SignatureRefused], None]
 
 
-class Verifier:
+class SignatureVerifier:
     """Checks what a node receives. Not thread-safe: one for each event loop."""
 
     def __init__(
-        self, trust: TrustStore, config: VerifierConfig | None = None, observer: Observer | None = None
+        self, trust: TrustStore, config: SignatureVerifierConfig | None = None, observer: Observer | None = None
     ) -> None:
         self._trust = trust
-        self._config = config or VerifierConfig()
+        self._config = config or SignatureVerifierConfig()
         self._observer = observer
         self._requests = ReplayGuard(self._config.window, self._config.max_streams)
         self.refused: Counter[Refusal] = Counter()
@@ -98,22 +98,22 @@ class Verifier:
         header: AuthenticationHeader | None,
         policy: ScopePolicy,
         now_ms: int,
-    ) -> Verdict:
+    ) -> SignatureVerdict:
         """Check what is said of a version. Said again it counts again: its place in its publisher's order is signed,
         and whoever keeps that order hands each version up once."""
         verdict = self._check(header, policy, now_ms, False, lambda known: publication_bytes(facts, known))
         return self._counted(verdict, facts.sid, facts.rid)
 
-    def check_packet(self, frame: Frame, policy: ScopePolicy, now_ms: int) -> Verdict:
+    def check_packet(self, frame: Frame, policy: ScopePolicy, now_ms: int) -> SignatureVerdict:
         """Check one frame of a scope whose packets are all signed. Repairs repeat packets, so repeats count."""
         rendezvous = frame.rendezvous
         sid, rid = (b"", b"") if rendezvous is None else (rendezvous.sid, rendezvous.rid)
         header = frame.authentication
         if header is None and policy.every_packet_signed:
-            return self._counted(Verdict(Refusal.UNSIGNED), sid, rid)
+            return self._counted(SignatureVerdict(Refusal.UNSIGNED), sid, rid)
         return self._counted(self._check(header, policy, now_ms, True, lambda _: packet_bytes(frame)), sid, rid)
 
-    def check_credential(self, request: Signable, credential: Credential, node: str, now_ms: int) -> Verdict:
+    def check_credential(self, request: Signable, credential: Credential, node: str, now_ms: int) -> SignatureVerdict:
         """Check who asks. The key comes with the credential: whether it may is the policy's to say."""
         try:
             key = PublicKey(credential.public_key)
@@ -121,7 +121,7 @@ class Verifier:
         except ValueError:
             refusal, signer = Refusal.NO_KEY, None
         rid = request.rid if hasattr(request, "rid") else bytes(len(request.sid))
-        return self._counted(Verdict(refusal, signer), request.sid, rid)
+        return self._counted(SignatureVerdict(refusal, signer), request.sid, rid)
 
     def _credential_refusal(
         self, key: PublicKey, request: Signable, credential: Credential, node: str, now_ms: int
@@ -144,30 +144,30 @@ class Verifier:
         now_ms: int,
         packet: bool,
         covered: Callable[[AuthenticationHeader], bytes],
-    ) -> Verdict:
+    ) -> SignatureVerdict:
         if header is None:
-            return Verdict(None if policy.publishers is None else Refusal.UNSIGNED)
+            return SignatureVerdict(None if policy.publishers is None else Refusal.UNSIGNED)
         key = self._trust.get(header.signer)
         if key is None:
             ignored = policy.publishers is None and self._config.accept_unknown_in_open_scopes
-            return Verdict(None) if ignored else Verdict(Refusal.UNKNOWN_SIGNER, header.signer)
+            return SignatureVerdict(None) if ignored else SignatureVerdict(Refusal.UNKNOWN_SIGNER, header.signer)
         if policy.publishers is not None and header.signer not in policy.publishers:
-            return Verdict(Refusal.NOT_ALLOWED, header.signer)
+            return SignatureVerdict(Refusal.NOT_ALLOWED, header.signer)
         if bool(header.flags & PACKET_SIGNED) is not packet:
-            return Verdict(Refusal.WRONG_KIND, header.signer)
+            return SignatureVerdict(Refusal.WRONG_KIND, header.signer)
         try:
             data = covered(header)
         except WireError:
-            return Verdict(Refusal.WRONG_SIGNATURE, header.signer)
+            return SignatureVerdict(Refusal.WRONG_SIGNATURE, header.signer)
         if not key.verifies(header.signature, data):
-            return Verdict(Refusal.WRONG_SIGNATURE, header.signer)
+            return SignatureVerdict(Refusal.WRONG_SIGNATURE, header.signer)
         if header.expiry <= now_ms or header.expiry <= header.timestamp:
-            return Verdict(Refusal.EXPIRED, header.signer)
+            return SignatureVerdict(Refusal.EXPIRED, header.signer)
         if header.timestamp > now_ms + self._config.max_skew_ms:
-            return Verdict(Refusal.NOT_YET_VALID, header.signer)
-        return Verdict(None, header.signer)
+            return SignatureVerdict(Refusal.NOT_YET_VALID, header.signer)
+        return SignatureVerdict(None, header.signer)
 
-    def _counted(self, verdict: Verdict, sid: bytes, rid: bytes) -> Verdict:
+    def _counted(self, verdict: SignatureVerdict, sid: bytes, rid: bytes) -> SignatureVerdict:
         if verdict.refusal is None:
             self.accepted += 1
         else:

@@ -24,7 +24,7 @@ def control_scope(function: Function) -> bytes:
     return CONTROL_PREFIX + bytes((function,))
 
 
-class Role(IntFlag):
+class ServiceRole(IntFlag):
     """What a node does for the others beside forwarding; bits of `LinkState.roles`."""
 
     RENDEZVOUS = 1

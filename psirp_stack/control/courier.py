@@ -1,6 +1,6 @@
 """Messages between any two nodes: acknowledged, repeated until they are, each handed up once, in order.
 
-A message that was accepted ends in `Sent` (its receiver's handler acknowledged it) or `Failed` (nobody did in time:
+A message that was accepted ends in `Sent` (its receiver's handler acknowledged it) or `SendFailed` (nobody did in time:
 it may or may not have been handled). Between two lives messages are handed up in the order in which they were sent,
 those that failed left out. A receiver that restarts may get again what its former life has handled, since nobody can
 know whether that life's answer was only lost.
@@ -16,7 +16,7 @@ from enum import StrEnum
 
 from psirp_stack.control.codes import Code, Function
 from psirp_stack.control.courier_inbox import Inbox
-from psirp_stack.control.courier_outbox import Message, Outbox, smallest_piece
+from psirp_stack.control.courier_outbox import OutgoingMessage, PeerOutbox, smallest_piece
 from psirp_stack.control.courier_wire import MAX_PIECE_FIELDS, CourierWireError, Piece, Received, decode, encode
 from psirp_stack.control.messages import MAX_MESSAGE_BYTES
 from psirp_stack.control.rtt import RoundTrip
@@ -82,7 +82,7 @@ class Datagram:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class CourierArrival:
     """A message for a handler, which calls `acknowledge(token)` when it has done what the message asks."""
 
     source: str
@@ -101,7 +101,7 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class SendFailed:
     """Nobody acknowledged the message in time."""
 
     ticket: int
@@ -114,7 +114,7 @@ class _Peer:
     """Everything about one other node."""
 
     name: str
-    outbox: Outbox
+    outbox: PeerOutbox
     inbox: Inbox | None = None
     heard_at: float = 0.0
     timer: float | None = None
@@ -135,8 +135,8 @@ class Courier:
         self._peers: dict[str, _Peer] = {}
         self._ready: deque[_Peer] = deque()
         self._timers: list[tuple[float, str]] = []
-        self._arrivals: deque[Arrival] = deque()
-        self._outcomes: deque[Sent | Failed] = deque()
+        self._arrivals: deque[CourierArrival] = deque()
+        self._outcomes: deque[Sent | SendFailed] = deque()
         self._local: dict[int, tuple[int, float]] = {}
         self._tickets = 0
         self._high_water = 0
@@ -183,11 +183,11 @@ class Courier:
         if to == self.name:
             self._local[self._tickets] = (self._tickets, give_up_at)
             token = (self.name, self.boot, self._tickets)
-            self._arrivals.append(Arrival(self.name, self.boot, function, body, token))
+            self._arrivals.append(CourierArrival(self.name, self.boot, function, body, token))
             return self._tickets
         peer = self._peer(to, now)
         self._queued_bytes += len(body)
-        peer.outbox.queue.append(Message(self._tickets, function, body, give_up_at))
+        peer.outbox.queue.append(OutgoingMessage(self._tickets, function, body, give_up_at))
         self._wake(peer)
         self._reschedule(peer, now)
         return self._tickets
@@ -283,7 +283,7 @@ class Courier:
         for number, function, body in inbox.next_whole():
             self._held_bytes -= len(body)
             token = (source, inbox.boot, number)
-            self._arrivals.append(Arrival(source, inbox.boot, _FUNCTIONS[function], body, token))
+            self._arrivals.append(CourierArrival(source, inbox.boot, _FUNCTIONS[function], body, token))
 
     def _keep(self, inbox: Inbox, piece: Piece, now: float) -> bool:
         if inbox.has(piece):
@@ -333,10 +333,10 @@ class Courier:
                 return Datagram(peer.name, _FUNCTIONS[piece.function], encode(piece))
         return None
 
-    def next_arrival(self) -> Arrival | None:
+    def next_arrival(self) -> CourierArrival | None:
         return self._arrivals.popleft() if self._arrivals else None
 
-    def next_outcome(self) -> Sent | Failed | None:
+    def next_outcome(self) -> Sent | SendFailed | None:
         return self._outcomes.popleft() if self._outcomes else None
 
     # Time.
@@ -359,11 +359,11 @@ class Courier:
                 self._late(peer, now)
         while self._local and (first := next(iter(self._local.values())))[1] <= now:
             del self._local[first[0]]
-            self._outcomes.append(Failed(first[0], self.name, Code.UNREACHABLE))
+            self._outcomes.append(SendFailed(first[0], self.name, Code.UNREACHABLE))
 
     def _late(self, peer: _Peer, now: float) -> None:
         for message in peer.outbox.give_up(now):
-            self._settle(message, Failed(message.ticket, peer.name, Code.UNREACHABLE))
+            self._settle(message, SendFailed(message.ticket, peer.name, Code.UNREACHABLE))
         if peer.outbox.retry(now):
             self.repeated += 1
         inbox = peer.inbox
@@ -386,7 +386,7 @@ class Courier:
             config = self.config
             round_trip = RoundTrip(config.initial_timeout, config.min_timeout, config.max_timeout)
             # A node that was forgotten may remember our numbers: they go on above all that were ever used.
-            peer = self._peers[name] = _Peer(name, Outbox(round_trip, self._high_water), heard_at=now)
+            peer = self._peers[name] = _Peer(name, PeerOutbox(round_trip, self._high_water), heard_at=now)
         return peer
 
     def _forget(self, peer: _Peer) -> None:
@@ -395,7 +395,7 @@ class Courier:
             self._held_bytes -= peer.inbox.held_bytes
         del self._peers[peer.name]
 
-    def _settle(self, message: Message, outcome: Sent | Failed) -> None:
+    def _settle(self, message: OutgoingMessage, outcome: Sent | SendFailed) -> None:
         self._queued_bytes -= len(message.body)
         self._outcomes.append(outcome)
 

@@ -8,7 +8,7 @@ from psirp_stack.control.courier_wire import (
     MAX_PIECES,
     MAX_RECEIVED_FIELDS,
     WINDOW,
-    Held,
+    HeldPieces,
     Piece,
     Received,
     bits_of,
@@ -126,7 +126,7 @@ class Inbox:
 
     def answer(self, source: str, boot: int, room: int) -> Received:
         """Everything the sender should know now, as far as it fits."""
-        held: list[Held] = []
+        held: list[HeldPieces] = []
         room -= MAX_RECEIVED_FIELDS
         for number in sorted(self.asked):
             if held:
@@ -135,12 +135,12 @@ class Inbox:
                 break
             self.asked.discard(number)
             if (partial := self.partials.get(number)) is not None:
-                held.append(Held(number, partial.cut, bits_of(set(partial.chunks), partial.parts)))
+                held.append(HeldPieces(number, partial.cut, bits_of(set(partial.chunks), partial.parts)))
             elif number in self.handed:
                 parts = self.parts_handed[number]
-                held.append(Held(number, self.handed[number], bits_of(set(range(parts)), parts)))
+                held.append(HeldPieces(number, self.handed[number], bits_of(set(range(parts)), parts)))
             elif number not in self.done:
-                held.append(Held(number, 0, b""))
+                held.append(HeldPieces(number, 0, b""))
         self.answer_due = bool(self.asked)
         mask = sum(1 << number - self.floor for number in self.done if number < self.floor + WINDOW)
         return Received(source, boot, self.boot, self.floor, mask, tuple(held))

@@ -15,7 +15,7 @@ OVERTAKEN_IS_LOST = 3
 
 
 @dataclass(slots=True)
-class Message:
+class OutgoingMessage:
     """One message on its way."""
 
     ticket: int
@@ -55,15 +55,15 @@ class Message:
 
 
 @dataclass(slots=True)
-class Outbox:
+class PeerOutbox:
     """Messages of this life to one other node."""
 
     round_trip: RoundTrip
     next_number: int
     peer_boot: int | None = None
-    queue: deque[Message] = field(default_factory=deque)
+    queue: deque[OutgoingMessage] = field(default_factory=deque)
     """Not begun: they get a number when there is room in the window."""
-    window: dict[int, Message] = field(default_factory=dict)
+    window: dict[int, OutgoingMessage] = field(default_factory=dict)
     """Begun and not settled, by number, lowest first."""
     flying: int = 0
     backed_off_until: float = 0.0
@@ -92,7 +92,7 @@ class Outbox:
                 return self._take(message, source, boot, now)
         return None
 
-    def _take(self, message: Message, source: str, boot: int, now: float) -> Piece:
+    def _take(self, message: OutgoingMessage, source: str, boot: int, now: float) -> Piece:
         part = message.waiting.popleft()
         message.flying[part] = now
         self.flying += 1
@@ -116,7 +116,7 @@ class Outbox:
             body=message.body[start : start + message.piece_bytes],
         )
 
-    def heard(self, received: Received, now: float) -> Iterator[Message]:
+    def heard(self, received: Received, now: float) -> Iterator[OutgoingMessage]:
         """Take in an answer; yields the messages that it settles."""
         for bit in range(received.done.bit_length()):
             if received.done >> bit & 1 and (message := self.window.pop(received.base + bit, None)) is not None:
@@ -132,7 +132,7 @@ class Outbox:
                     self._overtook(waits)
                 self._held(waits, there, now)
 
-    def _overtook(self, message: Message) -> None:
+    def _overtook(self, message: OutgoingMessage) -> None:
         """A message is there: earlier ones that are not were probably lost, if it is not the first to overtake them."""
         for number, earlier in self.window.items():
             if number >= message.number:
@@ -142,7 +142,7 @@ class Outbox:
                 if earlier.overtaken == OVERTAKEN_IS_LOST:
                     self._repeat(earlier)
 
-    def _held(self, message: Message, there: set[int], now: float) -> None:
+    def _held(self, message: OutgoingMessage, there: set[int], now: float) -> None:
         if message.retry_at is not None:
             self.round_trip.answered(message.sent_at, now, message.attempts + 1)
         message.asking = False
@@ -169,7 +169,7 @@ class Outbox:
             self.backed_off_until = now + self.round_trip.timeout
         return bool(late)
 
-    def give_up(self, now: float) -> Iterator[Message]:
+    def give_up(self, now: float) -> Iterator[OutgoingMessage]:
         """Take out the messages whose time is over. They were accepted in order, so the oldest come first."""
         while self.window and (first := next(iter(self.window.values()))).give_up_at <= now:
             self.flying -= len(first.flying)
@@ -186,7 +186,7 @@ class Outbox:
         self.round_trip.backoff = 1
         self.backed_off_until = 0.0
 
-    def _repeat(self, message: Message) -> None:
+    def _repeat(self, message: OutgoingMessage) -> None:
         self.flying -= len(message.flying)
         message.attempts += 1
         # Nothing under way means that everything is there: a single piece suffices to ask.

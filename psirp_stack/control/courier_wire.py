@@ -44,7 +44,7 @@ class Piece(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, ta
     body: Annotated[bytes, Meta(max_length=MAX_MESSAGE_BYTES)]
 
 
-class Held(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class HeldPieces(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Parts of a message that its receiver has, while it is not settled: bit i of byte i // 8."""
 
     number: Count
@@ -63,7 +63,7 @@ class Received(Struct, frozen=True, array_like=True, forbid_unknown_fields=True,
     base: Count
     done: Annotated[int, Meta(ge=0, lt=1 << WINDOW)]
     """Bit i: the message base + i was handled."""
-    held: Annotated[tuple[Held, ...], Meta(max_length=WINDOW)] = ()
+    held: Annotated[tuple[HeldPieces, ...], Meta(max_length=WINDOW)] = ()
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -86,7 +86,7 @@ def decode(data: bytes) -> Piece | Received:
 
 
 def bits_of(parts: set[int], total: int) -> bytes:
-    """A set of part numbers as `Held` carries it."""
+    """A set of part numbers as `HeldPieces` carries it."""
     bits = bytearray((total + 7) // 8)
     for part in parts:
         bits[part // 8] |= 1 << part % 8

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from psirp_stack.control import messages
-from psirp_stack.control.codes import Role
+from psirp_stack.control.codes import ServiceRole
 from psirp_stack.control.frames import CONTROL_OVERHEAD
 from psirp_stack.control.known_graph import Edge, KnownGraph, path_filter, union_of, way_round
 from psirp_stack.control.link_state_database import Installed, Key, LinkStateDatabase, own_parts
@@ -124,7 +124,7 @@ Event = NeighbourUp | NeighbourDown | TableChanged | GraphChanged | NameConflict
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class ControlRoute:
     """How a control frame gets to a node."""
 
     fid: bytes
@@ -138,7 +138,7 @@ def _no_clock(_: float) -> int:
     return 0
 
 
-class LinkState:
+class LinkStateProtocol:
     """One node's link state, for one life of the node."""
 
     def __init__(
@@ -149,7 +149,7 @@ class LinkState:
         rng: random.Random,
         now: float,
         *,
-        roles: Role | int = 0,
+        roles: ServiceRole | int = 0,
         config: LinkStateConfig | None = None,
         fixed: Graph | None = None,
         trust: RoleTrust | None = None,
@@ -191,7 +191,7 @@ class LinkState:
         self._settle_at: float | None = None
         self._settled_at = now
         self._settle_wait = self.config.settle
-        self._routes: dict[str, Route | None] = {}
+        self._routes: dict[str, ControlRoute | None] = {}
         self._tree: DeliveryTree | None = None
         self._ways: dict[str, tuple[tuple[str, str], ...]] = {}
         """Ways round the link to each neighbour, worked out while it is quiet."""
@@ -248,7 +248,7 @@ class LinkState:
             link.hello_due = True
             self._wake(link)
 
-    def set_roles(self, roles: Role | int, now: float) -> None:
+    def set_roles(self, roles: ServiceRole | int, now: float) -> None:
         if int(roles) != self._roles:
             self._roles = int(roles)
             self._originate_soon(now)
@@ -460,11 +460,11 @@ class LinkState:
         """The network as far as this node reaches it."""
         return self._known
 
-    def nodes_with(self, role: Role) -> tuple[str, ...]:
+    def nodes_with(self, role: ServiceRole) -> tuple[str, ...]:
         """Reachable nodes that have a role, this one included, in the order of their names."""
         return self._known.with_role(role)
 
-    def has_role(self, name: str, boot: int, role: Role) -> bool | None:
+    def has_role(self, name: str, boot: int, role: ServiceRole) -> bool | None:
         """Whether a node is believed to have a role, reachable now or not; None when this life of it is not known."""
         known = self._database.origins.get(name)
         if known is None or known.state is None or known.state.boot < boot:
@@ -504,7 +504,7 @@ class LinkState:
             detours=detours,
         )
 
-    def route_to(self, name: str) -> Route | None:
+    def route_to(self, name: str) -> ControlRoute | None:
         """How to reach a node, None when no path leads there. Remembered until the graph changes."""
         if name not in self._routes:
             if name not in self._known.numbers:
@@ -512,7 +512,7 @@ class LinkState:
             self._routes[name] = self._find_route(name)
         return self._routes[name]
 
-    def _find_route(self, name: str) -> Route | None:
+    def _find_route(self, name: str) -> ControlRoute | None:
         graph = self._known.graph
         to = self._known.numbers[name]
         if self._tree is None:
@@ -522,7 +522,7 @@ class LinkState:
         if zfilter is None:
             self.overfull_routes += 1
             return None
-        return Route(zfilter.to_fid(), min((self._known.mtus[link] for link in path), default=0), len(path))
+        return ControlRoute(zfilter.to_fid(), min((self._known.mtus[link] for link in path), default=0), len(path))
 
     # Within.
 

@@ -38,7 +38,7 @@ class Installed(Enum):
 
 
 @dataclass(slots=True)
-class Origin:
+class OriginRecord:
     """What is known of one node."""
 
     version: Version
@@ -57,7 +57,7 @@ class LinkStateDatabase:
 
     def __init__(self, max_age: float, max_nodes: int, believe: Believe) -> None:
         """`believe` says which of the roles that a state claims count."""
-        self.origins: dict[str, Origin] = {}
+        self.origins: dict[str, OriginRecord] = {}
         self.changed = True
         """Whether a complete state became another one since somebody last set this to false."""
         self._max_age = max_age
@@ -83,7 +83,7 @@ class LinkStateDatabase:
         if origin is None:
             if len(self.origins) >= self._max_nodes:
                 return Installed.NO_ROOM
-            origin = self.origins[part.origin] = Origin(version, part.parts, said_at)
+            origin = self.origins[part.origin] = OriginRecord(version, part.parts, said_at)
         elif version > origin.version:
             origin.version, origin.parts, origin.said_at = version, part.parts, said_at
             origin.have = {}
@@ -92,7 +92,7 @@ class LinkStateDatabase:
             self._complete(origin)
         return Installed.NEW
 
-    def _complete(self, origin: Origin) -> None:
+    def _complete(self, origin: OriginRecord) -> None:
         parts = [origin.have[part] for part in range(origin.parts)]
         belief = self._believe(parts[0])
         state = NodeState(

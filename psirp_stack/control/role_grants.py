@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from psirp_stack.authentication.keys import KeyFileError, KeyPair, PublicKey, write_new
-from psirp_stack.control.codes import Role
+from psirp_stack.control.codes import ServiceRole
 from psirp_stack.control.messages import LinkState, RoleGrant, RoleProof
 
 GRANT_CONTEXT = b"psph role grant 1\0"
@@ -48,7 +48,9 @@ NOTHING_CLAIMED = Belief(0)
 class RoleTrust:
     """What one domain believes."""
 
-    def __init__(self, named: Mapping[Role, Collection[str]] | None = None, key: PublicKey | None = None) -> None:
+    def __init__(
+        self, named: Mapping[ServiceRole, Collection[str]] | None = None, key: PublicKey | None = None
+    ) -> None:
         self._named = {role: frozenset(names) for role, names in (named or {}).items()}
         self._key = key
 
@@ -117,14 +119,14 @@ def make_grant(domain_key: KeyPair, node: str, roles: int, key: PublicKey, until
 
 
 def describe_roles(roles: int) -> str:
-    return " and ".join(role.name.lower() for role in Role if roles & role and role.name) or "no role"
+    return " and ".join(role.name.lower() for role in ServiceRole if roles & role and role.name) or "no role"
 
 
 def save_grant(grant: RoleGrant, path: Path) -> None:
     """Write a new file; one that is there is never replaced."""
     document = {
         "node": grant.node,
-        "roles": [role.name.lower() for role in Role if grant.roles & role and role.name],
+        "roles": [role.name.lower() for role in ServiceRole if grant.roles & role and role.name],
         "key": grant.key.hex(),
         "until_ms": grant.until_ms,
         "signature": grant.signature.hex(),
@@ -142,7 +144,7 @@ class _GrantFile(msgspec.Struct, forbid_unknown_fields=True):
 
 def load_grant(path: Path) -> RoleGrant:
     """A grant as `save_grant` wrote it. Its signature is not looked at: that is for those who are to believe it."""
-    known = {role.name.lower(): int(role) for role in Role if role.name}
+    known = {role.name.lower(): int(role) for role in ServiceRole if role.name}
     try:
         with path.open("rb") as file:
             said = msgspec.json.decode(file.read(MAX_GRANT_FILE_BYTES + 1), type=_GrantFile)

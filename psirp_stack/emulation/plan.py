@@ -40,7 +40,7 @@ class PlanError(ValueError):
     """A description of a network that cannot be used; the message names the key."""
 
 
-class Shape(StrEnum):
+class GraphShape(StrEnum):
     LINE = "line"
     RING = "ring"
     STAR = "star"
@@ -62,7 +62,7 @@ class _Link(_Quality, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class _Generate(Struct, frozen=True, forbid_unknown_fields=True):
-    kind: Shape
+    kind: GraphShape
     nodes: Annotated[int, Meta(ge=2, le=MAX_EMULATED_NODES)]
     links: Annotated[int, Meta(ge=1)] | None = None
     """Of a backbone; twice the nodes when not given."""
@@ -163,19 +163,19 @@ def _generated(given: _Generate) -> Graph:
     count = given.nodes
     names = [f"n{number}" for number in range(count)]
     match given.kind:
-        case Shape.LINE:
+        case GraphShape.LINE:
             return Graph.from_edges(names, [(n, n + 1) for n in range(count - 1)])
-        case Shape.RING:
+        case GraphShape.RING:
             if count < 3:
                 raise PlanError("generate.nodes: a ring has at least 3 nodes")
             return Graph.from_edges(names, [(n, (n + 1) % count) for n in range(count)])
-        case Shape.STAR:
+        case GraphShape.STAR:
             return Graph.from_edges(names, [(0, n) for n in range(1, count)])
-        case Shape.GRID:
+        case GraphShape.GRID:
             width = max(1, round(count**0.5))
             grid = grid_graph(width, -(-count // width))
             return Graph.from_edges([f"n{n}" for n in range(len(grid.names))], grid.links[::2])
-        case Shape.BACKBONE:
+        case GraphShape.BACKBONE:
             return backbone_graph(count, given.links or min(2 * count, count * (count - 1) // 2), given.seed)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from identifiers import Identifier, ItemId
-from psirp_stack.control.codes import Code, Role
+from psirp_stack.control.codes import Code, ServiceRole
 from psirp_stack.control.messages import ScopePolicy
 from psirp_stack.control.role_grants import RoleTrust
 from psirp_stack.control.tag_source import DerivedTags, TagSource
@@ -24,7 +24,7 @@ from psirp_stack.links.in_process import InProcessLink, pair
 from psirp_stack.links.interface import CarrierState, Link
 from psirp_stack.node import attachment
 from psirp_stack.node.applications import Application
-from psirp_stack.node.attachment import Asked, Consumed, Done, Publication, ScopeChanged, Skipped, Told, Why
+from psirp_stack.node.attachment import Asked, Consumed, Done, ReceivedVersion, ScopeChanged, Skipped, Told, Why
 from psirp_stack.node.core import Node, NodeObserver, NodeSettings
 from psirp_stack.node.signatures import NodeSignatures
 from psirp_stack.rendezvous import Rendezvous, RendezvousConfig
@@ -53,7 +53,7 @@ class SimulatedApplication:
     """An application attached to a simulated node. It handles what it gets at once, unless told to be slow."""
 
     def __init__(self, network: "SimulatedNetwork", node: str) -> None:
-        self.received: dict[ItemId, list[Publication]] = {}
+        self.received: dict[ItemId, list[ReceivedVersion]] = {}
         self.scopes: list[ScopeChanged] = []
         self.skipped: list[Skipped] = []
         self.told: list[Told] = []
@@ -61,7 +61,7 @@ class SimulatedApplication:
         self._network = network
         self._node = node
         self._numbers = 0
-        self._waiting: list[Publication] = []
+        self._waiting: list[ReceivedVersion] = []
         self._answers: dict[int, Told] = {}
         self._application: Application | None = None
         self.attach()
@@ -97,7 +97,7 @@ class SimulatedApplication:
     def attached(self) -> bool:
         """Whether it is attached to a node that lives."""
         node = self._network.nodes.get(self._node)
-        return node is not None and self._application in node.desk.applications
+        return node is not None and self._application in node.request_table.applications
 
     def contents(self, item: ItemId) -> list[bytes]:
         return [publication.content for publication in self.received.get(item, ())]
@@ -106,19 +106,19 @@ class SimulatedApplication:
         return self.ask(lambda number: attachment.Unsubscribe(number, bytes(item.sid), bytes(item.rid)))
 
     def publish_scope(self, sid: bytes, parent: bytes, policy: ScopePolicy | None = None) -> int:
-        return self.ask(lambda number: attachment.PublishScope(number, sid, parent, policy))
+        return self.ask(lambda number: attachment.LocalPublishScope(number, sid, parent, policy))
 
     def unpublish_scope(self, sid: bytes, parent: bytes) -> int:
-        return self.ask(lambda number: attachment.UnpublishScope(number, sid, parent))
+        return self.ask(lambda number: attachment.LocalUnpublishScope(number, sid, parent))
 
     def subscribe_scope(self, sid: bytes) -> int:
-        return self.ask(lambda number: attachment.SubscribeScope(number, sid))
+        return self.ask(lambda number: attachment.LocalSubscribeScope(number, sid))
 
     def unsubscribe_scope(self, sid: bytes) -> int:
-        return self.ask(lambda number: attachment.UnsubscribeScope(number, sid))
+        return self.ask(lambda number: attachment.LocalUnsubscribeScope(number, sid))
 
     def explain(self, item: ItemId) -> int:
-        return self.ask(lambda number: attachment.Explain(number, bytes(item.sid), bytes(item.rid)))
+        return self.ask(lambda number: attachment.AskExplanation(number, bytes(item.sid), bytes(item.rid)))
 
     def ask(self, make: Callable[[int], Asked]) -> int:
         """Send a request and say its number; the answer comes when the clock runs."""
@@ -149,7 +149,7 @@ class SimulatedApplication:
     def _tell(self, told: Told) -> None:
         self.told.append(told)
         match told:
-            case Publication():
+            case ReceivedVersion():
                 item = ItemId(Identifier(told.sid), Identifier(told.rid))
                 self.received.setdefault(item, []).append(told)
                 if self.slow:
@@ -166,7 +166,7 @@ class SimulatedApplication:
             case _:
                 pass
 
-    def _consume(self, publication: Publication) -> None:
+    def _consume(self, publication: ReceivedVersion) -> None:
         self._send(Consumed(publication.sid, publication.rid, len(publication.content)))
 
 
@@ -201,7 +201,7 @@ class SimulatedNetwork:
         self._data = data
         self._seed = seed
         self._rng = random.Random(seed)  # noqa: S311  (a reproducible history)
-        self._roles = roles if roles is not None else {graph.names[0]: Role.RENDEZVOUS | Role.TOPOLOGY}
+        self._roles = roles if roles is not None else {graph.names[0]: ServiceRole.RENDEZVOUS | ServiceRole.TOPOLOGY}
         self._tags = tags if tags is not None else DerivedTags(f"simulation {seed}".encode())
         self._settings = settings
         self._rendezvous_config = rendezvous if rendezvous is not None else RendezvousConfig()
@@ -226,10 +226,10 @@ class SimulatedNetwork:
         self._boots += 1
         now = self.clock.now()
         roles = self._roles.get(name, 0)
-        named = {role: [n for n, has in self._roles.items() if has & role] for role in Role}
+        named = {role: [n for n, has in self._roles.items() if has & role] for role in ServiceRole}
         trust = RoleTrust(named)
         settings = NodeSettings(name, self._boots, self._tags, roles=int(roles), trust=trust)
-        if roles & Role.RENDEZVOUS:
+        if roles & ServiceRole.RENDEZVOUS:
             path = self._data / f"{name}.sqlite"
             self._stores[name] = Rendezvous.open(path, self._rendezvous_config, now=now)
         self.nodes[name] = Node(

@@ -41,7 +41,7 @@ NEGLIGIBLE = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class PlacementProfile:
     """How often each element (a link, or a node's internal link) is in a tree, or only tested beside one."""
 
     used: Sequence[float]
@@ -80,7 +80,7 @@ class Elements:
                     self.count += 1
 
 
-def profile_source(elements: Elements, routing: Routing, source: Node, group: int) -> Profile:
+def profile_source(elements: Elements, routing: Routing, source: Node, group: int) -> PlacementProfile:
     """Exact for subscribers drawn evenly: a link is used when its subtree holds at least one of them."""
     graph = elements.graph
     tree = routing.whole_tree(source)
@@ -108,7 +108,7 @@ def profile_source(elements: Elements, routing: Routing, source: Node, group: in
         if element is not None and element >= len(graph.links) and node != source:
             used[element] = subscribers / others
             exposed[element] = visited - used[element]
-    return Profile(used, exposed)
+    return PlacementProfile(used, exposed)
 
 
 def _chance_of_any(population: int, marked: int, drawn: int) -> float:
@@ -121,15 +121,15 @@ def _chance_of_any(population: int, marked: int, drawn: int) -> float:
     return 1.0 - math.exp(none)
 
 
-def mean_profile(profiles: Sequence[Profile]) -> Profile:
+def mean_profile(profiles: Sequence[PlacementProfile]) -> PlacementProfile:
     share = 1 / len(profiles)
-    return Profile(
+    return PlacementProfile(
         used=[sum(column) * share for column in zip(*(profile.used for profile in profiles), strict=True)],
         exposed=[sum(column) * share for column in zip(*(profile.exposed for profile in profiles), strict=True)],
     )
 
 
-def choose_layout(profile: Profile, links: int) -> Layout:
+def choose_layout(profile: PlacementProfile, links: int) -> Layout:
     """How one table's bits are shared out. Elements from number `links` on are internal links.
 
     A false match of an internal link costs no link, only a look by the node's own stack, which has no such
@@ -144,7 +144,7 @@ def choose_layout(profile: Profile, links: int) -> Layout:
     return replace(apart, delivery=everything[links:])
 
 
-def _best_layout(chosen: Sequence[int], profile: Profile, budget: int) -> Layout:
+def _best_layout(chosen: Sequence[int], profile: PlacementProfile, budget: int) -> Layout:
     """The pool size and bits per tag with the fewest expected false positives among `budget` bits."""
     used, exposed = profile.used, profile.exposed
     elements = sorted(chosen, key=lambda e: (-used[e], -exposed[e]))
@@ -167,7 +167,7 @@ def _best_layout(chosen: Sequence[int], profile: Profile, budget: int) -> Layout
     return best[2]
 
 
-def _order_by_gain(elements: list[int], profile: Profile, own: int, bits: int) -> list[int]:
+def _order_by_gain(elements: list[int], profile: PlacementProfile, own: int, bits: int) -> list[int]:
     """Elements that would do most harm in the pool first.
 
     The pool's expected false positives are exposure times (use)^bits, so an element's share of the harm is its
@@ -217,7 +217,7 @@ def draw_tags(layout: Layout, count: int, rng: random.Random) -> list[int]:
     return tags
 
 
-def cluster(profiles: Sequence[Profile], groups: int, rng: random.Random) -> list[list[int]]:
+def cluster(profiles: Sequence[PlacementProfile], groups: int, rng: random.Random) -> list[list[int]]:
     """Group publishers whose trees use the same links (k-means on use, started from far-apart publishers)."""
     vectors = [{e: value for e, value in enumerate(p.used) if value > 0} for p in profiles]
 

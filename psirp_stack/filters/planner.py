@@ -34,7 +34,7 @@ class PlannedFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FilterPlan:
     """All copies of one publication. A link that two copies travel costs twice."""
 
     filters: tuple[PlannedFilter, ...]
@@ -95,10 +95,10 @@ class FilterPlanner:
         self.forbidden = None if forbidden is None else frozenset(forbidden)
         self.counters = PlannerCounters()
 
-    def plan(self, tree: DeliveryTree) -> Plan:
+    def plan(self, tree: DeliveryTree) -> FilterPlan:
         """The filters for the tree; `FilterOverfullError` when even the largest allowed number does not suffice."""
         if not tree.subscribers:
-            return Plan((), 0)
+            return FilterPlan((), 0)
         try:
             filters = self._best(tree)
         except FilterOverfullError:
@@ -106,7 +106,7 @@ class FilterPlanner:
             raise
         self.counters.planned += 1
         self.counters.split += len(filters) > 1
-        return Plan(filters, len(tree.parents))
+        return FilterPlan(filters, len(tree.parents))
 
     def _best(self, tree: DeliveryTree) -> tuple[PlannedFilter, ...]:
         single: PlannedFilter | None = None

@@ -34,12 +34,12 @@ from psirp_stack.node.attachment import (
     AttachmentError,
     DemandChanged,
     Done,
-    Publication,
+    NodeStatus,
+    ReceivedVersion,
     Request,
     ScopeChanged,
     ServingChanged,
     Skipped,
-    Status,
     Told,
     Unframer,
     Why,
@@ -69,7 +69,7 @@ class NotAttachedError(ConnectionError):
     """The client was closed, or there is no node at its socket."""
 
 
-PublicationListener = Callable[[Publication], Awaitable[None] | None]
+PublicationListener = Callable[[ReceivedVersion], Awaitable[None] | None]
 ScopeListener = Callable[[ScopeChanged], Awaitable[None] | None]
 
 
@@ -77,11 +77,11 @@ ScopeListener = Callable[[ScopeChanged], Awaitable[None] | None]
 class _Parcel:
     """A publication on its way to the listeners of one application; its room is given back by the last of them."""
 
-    publication: Publication
+    publication: ReceivedVersion
     waiting: int
 
 
-class Subscription:
+class ItemListener:
     """One listener's subscription to an item; end it with `Client.unsubscribe`."""
 
     def __init__(self, item: ItemId, listener: PublicationListener, client: "Client") -> None:
@@ -122,8 +122,8 @@ class _Shared:
 
     since: bytes | None
     future_only: bool
-    listeners: list[Subscription] = field(default_factory=list)
-    latest: Publication | None = None
+    listeners: list[ItemListener] = field(default_factory=list)
+    latest: ReceivedVersion | None = None
     serving: ServingChanged | None = None
     asked: "asyncio.Future[Told] | None" = None
     """The node's answer to the subscription."""
@@ -150,7 +150,7 @@ class Client:
         self.on_demand: Callable[[ItemId, bool], None] | None = None
         """Told when the first subscriber of an item that is published or advertised here came, or the last went."""
         self.reattachments = 0
-        self.on_listener_error: Callable[[Subscription, Exception], None] | None = None
+        self.on_listener_error: Callable[[ItemListener, Exception], None] | None = None
         """Told of exceptions that listeners raise; without it they go to the event loop's handler."""
 
     @classmethod
@@ -226,10 +226,10 @@ class Client:
         self, sid: Identifier, parent: Identifier = ROOT, policy: ScopePolicy | None = None
     ) -> None:
         """Make a scope under a parent, or put an existing one there as well; with a policy, say who may use it."""
-        _done(await self._ask(attachment.PublishScope(self._number(), bytes(sid), bytes(parent), policy)))
+        _done(await self._ask(attachment.LocalPublishScope(self._number(), bytes(sid), bytes(parent), policy)))
 
     async def unpublish_scope(self, sid: Identifier, parent: Identifier = ROOT) -> None:
-        _done(await self._ask(attachment.UnpublishScope(self._number(), bytes(sid), bytes(parent))))
+        _done(await self._ask(attachment.LocalUnpublishScope(self._number(), bytes(sid), bytes(parent))))
 
     # Subscribing.
 
@@ -241,7 +241,7 @@ class Client:
         *,
         since: Identifier | None = None,
         future_only: bool = False,
-    ) -> Subscription:
+    ) -> ItemListener:
         """Have `listener` called with the current version and all later ones, in order, each once.
 
         `since` names a version: all later ones follow as far as they are retained. `future_only`: not the current one.
@@ -252,7 +252,7 @@ class Client:
             shared = self._items[item] = _Shared(None if since is None else bytes(since), future_only)
             shared.asked = asyncio.ensure_future(self._ask(self._subscribe_request(item, shared)))
             shared.asked.add_done_callback(_noticed)
-        subscription = Subscription(item, listener, self)
+        subscription = ItemListener(item, listener, self)
         shared.listeners.append(subscription)
         if shared.latest is not None and not future_only:
             subscription.offer(_Parcel(shared.latest, 0))
@@ -269,13 +269,13 @@ class Client:
             raise
         return subscription
 
-    async def unsubscribe(self, subscription: Subscription) -> None:
+    async def unsubscribe(self, subscription: ItemListener) -> None:
         item = subscription.item
         shared = self._items.get(item)
         if shared is not None and await self._drop(shared, subscription):
             _done(await self._ask(attachment.Unsubscribe(self._number(), bytes(item.sid), bytes(item.rid))))
 
-    async def _drop(self, shared: _Shared, subscription: Subscription) -> bool:
+    async def _drop(self, shared: _Shared, subscription: ItemListener) -> bool:
         """Forget a listener; whether it was the item's last."""
         if subscription not in shared.listeners:
             return False
@@ -286,7 +286,7 @@ class Client:
         await subscription.stop()
         return last
 
-    async def subscribe_sync(self, sid: Identifier, rid: Identifier, timeout: float) -> Publication:  # noqa: ASYNC109  (the API's own)
+    async def subscribe_sync(self, sid: Identifier, rid: Identifier, timeout: float) -> ReceivedVersion:  # noqa: ASYNC109  (the API's own)
         """Wait for one publication of the item: the current version, or the first one that comes."""
         async with asyncio.timeout(timeout):
             async with contextlib.aclosing(self.publications(sid, rid)) as publications:
@@ -294,7 +294,7 @@ class Client:
                     return publication
         raise AssertionError("an endless iteration ended")
 
-    async def read_current(self, sid: Identifier, rid: Identifier, timeout: float = 10.0) -> Publication | None:  # noqa: ASYNC109
+    async def read_current(self, sid: Identifier, rid: Identifier, timeout: float = 10.0) -> ReceivedVersion | None:  # noqa: ASYNC109
         """The current version; None when nobody publishes the item or nothing was published yet within `timeout`."""
         shared = self._items.get(ItemId(sid, rid))
         if shared is not None and shared.latest is not None:
@@ -308,9 +308,9 @@ class Client:
 
     async def publications(
         self, sid: Identifier, rid: Identifier, *, since: Identifier | None = None, future_only: bool = False
-    ) -> AsyncGenerator[Publication, None]:
+    ) -> AsyncGenerator[ReceivedVersion, None]:
         """Publications of an item as they come; the next is taken from the network when this one was handled."""
-        handed = asyncio.Queue[Publication](maxsize=1)
+        handed = asyncio.Queue[ReceivedVersion](maxsize=1)
         subscription = await self.subscribe(sid, rid, handed.put, since=since, future_only=future_only)
         try:
             while True:
@@ -324,20 +324,20 @@ class Client:
         listeners.append(listener)
         if len(listeners) == 1:
             try:
-                _done(await self._ask(attachment.SubscribeScope(self._number(), bytes(sid))))
+                _done(await self._ask(attachment.LocalSubscribeScope(self._number(), bytes(sid))))
             except BaseException:
                 self._scopes.pop(sid, None)
                 raise
 
     async def unsubscribe_scope(self, sid: Identifier) -> None:
         if self._scopes.pop(sid, None) is not None:
-            _done(await self._ask(attachment.UnsubscribeScope(self._number(), bytes(sid))))
+            _done(await self._ask(attachment.LocalUnsubscribeScope(self._number(), bytes(sid))))
 
     # Asking.
 
     async def explain(self, sid: Identifier, rid: Identifier) -> Why:
         """Why the item arrives or does not."""
-        answer = await self._ask(attachment.Explain(self._number(), bytes(sid), bytes(rid)))
+        answer = await self._ask(attachment.AskExplanation(self._number(), bytes(sid), bytes(rid)))
         if isinstance(answer, Why):
             return answer
         done = _done(answer)
@@ -346,7 +346,7 @@ class Client:
     async def status(self) -> str:
         """The node's account of itself, as JSON."""
         answer = await self._ask(attachment.AskStatus(self._number()))
-        if isinstance(answer, Status):
+        if isinstance(answer, NodeStatus):
             return answer.document
         done = _done(answer)
         raise PsirpError(Code(done.code), done.reason)
@@ -355,7 +355,7 @@ class Client:
         """The links that the item's filters take, wanted or by mistake, as JSON; `why` says between whom."""
         asked = attachment.AskPaths(self._number(), bytes(sid), bytes(rid), why.publishers, why.subscribers)
         answer = await self._ask(asked)
-        if isinstance(answer, Status):
+        if isinstance(answer, NodeStatus):
             return answer.document
         done = _done(answer)
         raise PsirpError(Code(done.code), done.reason)
@@ -373,7 +373,7 @@ class Client:
             size = len(parcel.publication.content)
             self._send(attachment.Consumed(bytes(item.sid), bytes(item.rid), size))
 
-    def listener_failed(self, subscription: Subscription, error: Exception) -> None:
+    def listener_failed(self, subscription: ItemListener, error: Exception) -> None:
         if self.on_listener_error is not None:
             self.on_listener_error(subscription, error)
             return
@@ -442,7 +442,7 @@ class Client:
             else:
                 self._send(attachment.Advertise(self._number(), bytes(item.sid), bytes(item.rid)))
         for scope in self._scopes:
-            self._send(attachment.SubscribeScope(self._number(), bytes(scope)))
+            self._send(attachment.LocalSubscribeScope(self._number(), bytes(scope)))
         for item, shared in self._items.items():
             if f"Subscribe{(bytes(item.sid), bytes(item.rid))!r}" not in asked:
                 self._send(self._subscribe_request(item, shared))
@@ -462,7 +462,7 @@ class Client:
 
     def _told(self, told: Told) -> None:
         match told:
-            case Publication():
+            case ReceivedVersion():
                 self._published(told)
             case Skipped():
                 if shared := self._items.get(_item(told.sid, told.rid)):
@@ -476,7 +476,7 @@ class Client:
             case ScopeChanged():
                 for scope_listener in self._scopes.get(Identifier(told.parent), ()):
                     self._tell_scope(scope_listener, told)
-            case Done() | Why() | Status():
+            case Done() | Why() | NodeStatus():
                 waiting = self._unanswered.get(told.number)
                 if waiting is not None and not waiting[1].done():
                     waiting[1].set_result(told)
@@ -489,7 +489,7 @@ class Client:
         if self.on_demand is not None:
             self.on_demand(item, wanted)
 
-    def _published(self, publication: Publication) -> None:
+    def _published(self, publication: ReceivedVersion) -> None:
         shared = self._items.get(_item(publication.sid, publication.rid))
         if shared is None:
             return

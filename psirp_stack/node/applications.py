@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 
 from identifiers import Identifier, ItemId
 from psirp_stack.control.codes import Code
-from psirp_stack.node.attachment import Asked, Done, Publication, Told
+from psirp_stack.node.attachment import Asked, Done, ReceivedVersion, Told
 from psirp_stack.transport.versions import Version
 
 MAX_REASON = 300
 
 
 @dataclass(frozen=True, slots=True)
-class DeskConfig:
+class RequestTableConfig:
     """Bounds of what applications may hold."""
 
     max_applications: int = 256
@@ -34,7 +34,7 @@ class DeskConfig:
 
 
 @dataclass(slots=True, eq=False)
-class Parcel:
+class HandedVersion:
     """A version that was handed to applications; `waiting` of them have not handled it."""
 
     item: ItemId
@@ -51,7 +51,7 @@ class Application:
 
     name: str
     tell: Callable[[Told], None]
-    parcels: dict[ItemId, deque[Parcel]] = field(default_factory=dict)
+    parcels: dict[ItemId, deque[HandedVersion]] = field(default_factory=dict)
     """By subscribed item: what it was handed and has not handled."""
     publishes: set[ItemId] = field(default_factory=set)
     watches: set[bytes] = field(default_factory=set)
@@ -71,9 +71,9 @@ def item_of(sid: bytes, rid: bytes) -> ItemId:
     return ItemId(Identifier(sid), Identifier(rid))
 
 
-def publication_of(item: ItemId, version: Version) -> Publication:
+def publication_of(item: ItemId, version: Version) -> ReceivedVersion:
     """A version that this node published, as its own applications see it."""
-    return Publication(
+    return ReceivedVersion(
         bytes(item.sid),
         bytes(item.rid),
         version.version_id,

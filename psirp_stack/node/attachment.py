@@ -40,25 +40,25 @@ class Attach(_Value, frozen=True, tag=1):
     application: Annotated[str, Meta(max_length=64)]
 
 
-class PublishScope(_Value, frozen=True, tag=2):
+class LocalPublishScope(_Value, frozen=True, tag=2):
     number: Count
     sid: Id
     parent: Id
     policy: ScopePolicy | None
 
 
-class UnpublishScope(_Value, frozen=True, tag=3):
+class LocalUnpublishScope(_Value, frozen=True, tag=3):
     number: Count
     sid: Id
     parent: Id
 
 
-class SubscribeScope(_Value, frozen=True, tag=4):
+class LocalSubscribeScope(_Value, frozen=True, tag=4):
     number: Count
     sid: Id
 
 
-class UnsubscribeScope(_Value, frozen=True, tag=5):
+class LocalUnsubscribeScope(_Value, frozen=True, tag=5):
     number: Count
     sid: Id
 
@@ -105,7 +105,7 @@ class Unsubscribe(_Value, frozen=True, tag=10):
     rid: Id
 
 
-class Explain(_Value, frozen=True, tag=11):
+class AskExplanation(_Value, frozen=True, tag=11):
     number: Count
     sid: Id
     rid: Id
@@ -134,16 +134,16 @@ class Consumed(_Value, frozen=True, tag=13):
 
 
 Asked = (
-    PublishScope
-    | UnpublishScope
-    | SubscribeScope
-    | UnsubscribeScope
+    LocalPublishScope
+    | LocalUnpublishScope
+    | LocalSubscribeScope
+    | LocalUnsubscribeScope
     | Publish
     | Advertise
     | Withdraw
     | Subscribe
     | Unsubscribe
-    | Explain
+    | AskExplanation
     | AskStatus
     | AskPaths
 )
@@ -163,7 +163,7 @@ class Done(_Value, frozen=True, tag=20):
     version: Id | None = None
 
 
-class Publication(_Value, frozen=True, tag=21):
+class ReceivedVersion(_Value, frozen=True, tag=21):
     """One version of an item."""
 
     sid: Id
@@ -221,7 +221,7 @@ class Why(_Value, frozen=True, tag=25):
     unserved: Annotated[tuple[tuple[Name, Count], ...], Meta(max_length=4096)]
 
 
-class Status(_Value, frozen=True, tag=26):
+class NodeStatus(_Value, frozen=True, tag=26):
     """The node's own account of itself, as JSON."""
 
     number: Count
@@ -239,7 +239,7 @@ class DemandChanged(_Value, frozen=True, tag=27):
     wanted: bool
 
 
-Told = Done | Publication | Skipped | ScopeChanged | ServingChanged | Why | Status | DemandChanged
+Told = Done | ReceivedVersion | Skipped | ScopeChanged | ServingChanged | Why | NodeStatus | DemandChanged
 
 _encoder = msgspec.msgpack.Encoder()
 _requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)

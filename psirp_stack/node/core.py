@@ -17,8 +17,8 @@ from enum import StrEnum
 from typing import Protocol, TypeVar
 
 from identifiers import Identifier, ItemId
-from psirp_stack.control.codes import Code, Function, Role
-from psirp_stack.control.courier import Arrival, Courier, CourierConfig, CourierFull, Failed, Sent
+from psirp_stack.control.codes import Code, Function, ServiceRole
+from psirp_stack.control.courier import Courier, CourierArrival, CourierConfig, CourierFull, SendFailed, Sent
 from psirp_stack.control.frames import (
     CONTROL_OVERHEAD,
     ControlDrop,
@@ -27,7 +27,7 @@ from psirp_stack.control.frames import (
     is_control,
     parse_control,
 )
-from psirp_stack.control.link_state import GraphChanged, LinkState, LinkStateConfig, TableChanged
+from psirp_stack.control.link_state import GraphChanged, LinkStateConfig, LinkStateProtocol, TableChanged
 from psirp_stack.control.messages import (
     Credential,
     Declaration,
@@ -56,17 +56,17 @@ from psirp_stack.graph import Graph
 from psirp_stack.links.account import LinkAccount
 from psirp_stack.links.interface import CarrierState
 from psirp_stack.node import attachment
-from psirp_stack.node.applications import Application, DeskConfig
+from psirp_stack.node.applications import Application, RequestTableConfig
 from psirp_stack.node.attachment import Asked, Consumed, Told
 from psirp_stack.node.awaiting_policy import ITEM_OF_FRAME, AwaitingPolicy
-from psirp_stack.node.desk import Desk
+from psirp_stack.node.intents import IntentConfig, SubscriptionIntents
 from psirp_stack.node.paths import describe_paths
+from psirp_stack.node.request_table import RequestTable
 from psirp_stack.node.rerouting import Rerouting
 from psirp_stack.node.role_holders import RoleHolders
 from psirp_stack.node.signatures import NodeSignatures
 from psirp_stack.node.status import describe
-from psirp_stack.node.wishes import WishConfig, Wishes
-from psirp_stack.rendezvous import Outcome, Rendezvous
+from psirp_stack.rendezvous import Rendezvous, RequestOutcome
 from psirp_stack.topology.manager import Output, TopologyManager
 from psirp_stack.transport.config import TransportConfig
 from psirp_stack.transport.events import (
@@ -119,7 +119,7 @@ class NodeSettings:
     boot: int
     tags: TagSource
     roles: int = 0
-    """Bits of `Role`."""
+    """Bits of `ServiceRole`."""
     trust: RoleTrust = field(default_factory=RoleTrust)
     """Whose roles are believed."""
     holder: RoleHolder | None = None
@@ -129,8 +129,8 @@ class NodeSettings:
     link_state: LinkStateConfig = field(default_factory=LinkStateConfig)
     courier: CourierConfig = field(default_factory=CourierConfig)
     transport: TransportConfig = field(default_factory=TransportConfig)
-    wishes: WishConfig = field(default_factory=WishConfig)
-    desk: DeskConfig = field(default_factory=DeskConfig)
+    intents: IntentConfig = field(default_factory=IntentConfig)
+    request_table: RequestTableConfig = field(default_factory=RequestTableConfig)
 
 
 NodeObserver = Callable[[VersionPublished | SenderEvent | ReceiverEvent], None]
@@ -153,7 +153,7 @@ class NodeDrop(StrEnum):
 class _Said:
     """What the rendezvous told nodes at once, and how many of them have not taken it or been given up."""
 
-    outcome: Outcome
+    outcome: RequestOutcome
     left: int
 
 
@@ -200,14 +200,14 @@ class Node:
         self._to_say: deque[tuple[str, Function, Message, _Said | None]] = deque()
         self._saying: dict[int, _Said] = {}
         """Which outcome of the rendezvous a message belongs to, by the courier's ticket."""
-        self._unknown: deque[Arrival] = deque()
+        self._unknown: deque[CourierArrival] = deque()
         """Messages of senders that link state does not know, or not in this life."""
         self._rendezvous_busy = False
         self.holders = RoleHolders(settings.name)
         self.rerouting = Rerouting(settings.name, settings.tags)
         self._unconfirmed: set[ItemId] = set()
         """Items along whose filters a topology manager sent that is none any more."""
-        self.link_state = LinkState(
+        self.link_state = LinkStateProtocol(
             settings.name,
             settings.boot,
             settings.tags,
@@ -249,16 +249,16 @@ class Node:
             verify_packet=signatures.verify_packet,
             verify_answer=signatures.verify_answer,
         )
-        self.wishes = Wishes(settings.boot, self._sign, settings.wishes)
-        self.desk = Desk(
-            self.wishes,
+        self.intents = SubscriptionIntents(settings.boot, self._sign, settings.intents)
+        self.request_table = RequestTable(
+            self.intents,
             self.sender,
             self.receiver,
             when_done=lambda promise, then: self._when_done(promise, lambda: self._later(then)),
             status=lambda: describe(self),
             paths=lambda asked: describe_paths(self, asked),
             signatures=signatures,
-            config=settings.desk,
+            config=settings.request_table,
             published=None if observer is None else self._tell_published,
         )
         self._graph_changed(now)
@@ -319,14 +319,14 @@ class Node:
     # Applications.
 
     def attach(self, name: str, tell: Callable[[Told], None]) -> Application | None:
-        return self.desk.attach(name, tell)
+        return self.request_table.attach(name, tell)
 
     def detach(self, application: Application, now: float) -> None:
-        self.desk.detach(application, now)
+        self.request_table.detach(application, now)
         self._turn(now)
 
     def ask(self, application: Application, request: Asked | Consumed, now: float) -> None:
-        self.desk.request(application, request, now)
+        self.request_table.request(application, request, now)
         if isinstance(request, attachment.Subscribe) and self.signatures.awaits_policy(request.sid + request.rid):
             # A node that begins a new life, or leaves an item and comes back, may be told who serves it before it has
             # subscribed. To those who told it nothing has changed since, so nobody says it again.
@@ -343,8 +343,8 @@ class Node:
             self.courier.next_timer(),
             self.sender.next_timer(),
             self.receiver.next_timer(),
-            self.wishes.next_timer(),
-            self.desk.next_timer(),
+            self.intents.next_timer(),
+            self.request_table.next_timer(),
             None if self.topology is None else self.topology.next_timer(),
             self.holders.next_timer(),
             None if self.rendezvous is None or self._rendezvous_busy else self.rendezvous.next_timer(),
@@ -357,8 +357,8 @@ class Node:
             self.courier,
             self.sender,
             self.receiver,
-            self.wishes,
-            self.desk,
+            self.intents,
+            self.request_table,
             self.topology,
         ):
             due = None if part is None else part.next_timer()
@@ -378,7 +378,7 @@ class Node:
                 self._rendezvous_busy = True
                 self._when_done(promise, lambda: self._swept(promise.result()))
 
-    def _swept(self, outcome: Outcome) -> None:
+    def _swept(self, outcome: RequestOutcome) -> None:
         self._rendezvous_busy = False
         self._say(outcome)
         self._turn(self._now)
@@ -477,7 +477,7 @@ class Node:
         holders = self.holders
         changed = holders.follow(self.link_state.graph(), now)
         rendezvous = holders.rendezvous
-        self.wishes.rendezvous_is(None if rendezvous is None else rendezvous.name, now)
+        self.intents.rendezvous_is(None if rendezvous is None else rendezvous.name, now)
         if changed.topology:
             # Generations of another manager begin anew.
             self._unconfirmed = self.sender.new_manager()
@@ -529,11 +529,11 @@ class Node:
         moved = False
         if self.holders.rendezvous is not None:
             rendezvous = self.holders.rendezvous.name
-            while self.courier.room(rendezvous) > 0 and (request := self.wishes.next_message(now)) is not None:
+            while self.courier.room(rendezvous) > 0 and (request := self.intents.next_message(now)) is not None:
                 moved = True
                 ticket = self._send(rendezvous, Function.RENDEZVOUS, request, now)
                 if ticket is None:
-                    self.wishes.failed(request.number, Code.LIMIT_REACHED, "too many messages wait to be sent", now)
+                    self.intents.failed(request.number, Code.LIMIT_REACHED, "too many messages wait to be sent", now)
                 else:
                     self._tickets[ticket] = request.number
         moved |= self._say_what_fits(now)
@@ -569,23 +569,23 @@ class Node:
             self.drops[NodeDrop.NO_ROOM] += 1
             return None
 
-    def _settled(self, outcome: Sent | Failed, now: float) -> None:
+    def _settled(self, outcome: Sent | SendFailed, now: float) -> None:
         number = self._tickets.pop(outcome.ticket, None)
-        if number is not None and isinstance(outcome, Failed):
+        if number is not None and isinstance(outcome, SendFailed):
             reason = f"the rendezvous {outcome.to!r} did not answer"
-            self.wishes.failed(number, outcome.reason, reason, now)
+            self.intents.failed(number, outcome.reason, reason, now)
         elif number is not None:
-            self.wishes.arrived(number, now)
+            self.intents.arrived(number, now)
         said = self._saying.pop(outcome.ticket, None)
         if said is not None:
             said.left -= 1
             if said.left == 0 and self.rendezvous is not None:
                 self.rendezvous.settled(said.outcome)
         planned = self._planned.pop(outcome.ticket, None)
-        if planned is not None and isinstance(outcome, Failed) and self.topology is not None:
+        if planned is not None and isinstance(outcome, SendFailed) and self.topology is not None:
             self.topology.delivery_failed(outcome.to, planned, now)
 
-    def _dispatch(self, arrival: Arrival, now: float) -> None:
+    def _dispatch(self, arrival: CourierArrival, now: float) -> None:
         """Hand a message to the function it is for; it is acknowledged when that function has done its work."""
         try:
             message = decode(arrival.body)
@@ -608,12 +608,12 @@ class Node:
             self.drops[NodeDrop.WRONG_FUNCTION] += 1
         self.courier.acknowledge(arrival.token, now)
 
-    def _may_say(self, arrival: Arrival, message: Message) -> bool:
+    def _may_say(self, arrival: CourierArrival, message: Message) -> bool:
         """Whether a message's source has the role that it speaks for. One that nobody knows yet has to wait."""
         if isinstance(message, _FROM_RENDEZVOUS):
-            role = Role.RENDEZVOUS
+            role = ServiceRole.RENDEZVOUS
         elif isinstance(message, _FROM_TOPOLOGY):
-            role = Role.TOPOLOGY
+            role = ServiceRole.TOPOLOGY
         else:
             return True
         known = self.link_state.has_role(arrival.source, arrival.source_boot, role)
@@ -627,7 +627,7 @@ class Node:
             self._refuse(arrival)
         return bool(known)
 
-    def _refuse(self, arrival: Arrival) -> None:
+    def _refuse(self, arrival: CourierArrival) -> None:
         self.drops[NodeDrop.NO_ROLE] += 1
         self.courier.acknowledge(arrival.token, self._now)
 
@@ -638,8 +638,8 @@ class Node:
             self._dispatch(arrival, now)
 
     def _ask_rendezvous(
-        self, rendezvous: Rendezvous, arrival: Arrival, message: Message, now: float
-    ) -> Future[Outcome] | None:
+        self, rendezvous: Rendezvous, arrival: CourierArrival, message: Message, now: float
+    ) -> Future[RequestOutcome] | None:
         if isinstance(message, (MatchServed, TopologyStarted)):
             return rendezvous.handle_topology(message, now)
         if isinstance(message, RendezvousRequest):
@@ -647,12 +647,12 @@ class Node:
         self.drops[NodeDrop.WRONG_FUNCTION] += 1
         return None
 
-    def _rendezvous_done(self, arrival: Arrival, outcome: Outcome) -> None:
+    def _rendezvous_done(self, arrival: CourierArrival, outcome: RequestOutcome) -> None:
         self._say(outcome)
         self.courier.acknowledge(arrival.token, self._now)
         self._turn(self._now)
 
-    def _say(self, outcome: Outcome) -> None:
+    def _say(self, outcome: RequestOutcome) -> None:
         """Send what the rendezvous has on disk. It forgets scope events only when they have arrived."""
         speaks = self.holders.is_rendezvous
         told = [(node, answer) for node, answer in outcome.to_nodes if speaks or isinstance(answer, _ANSWERS)]
@@ -684,9 +684,9 @@ class Node:
     def _hear(self, message: Message, now: float) -> None:
         match message:
             case Reply() | Explanation() | DeclarationsRefused():
-                self.wishes.receive(message, now)
+                self.intents.receive(message, now)
             case ScopePublished() | ScopeUnpublished():
-                self.desk.scope_changed(message)
+                self.request_table.scope_changed(message)
             case StartPublish():
                 item = _item(message.sid, message.rid)
                 self._unconfirmed.discard(item)
@@ -694,17 +694,17 @@ class Node:
                 self.sender.set_packet_signer(item, self.signatures.sign_packet if signed else None)
                 if self.sender.grant(item, message.generation, message.filters, now):
                     self.rerouting.granted(item, message.filters)
-                self.desk.demand_may_have_changed(item)
+                self.request_table.demand_may_have_changed(item)
             case StopPublish():
                 item = _item(message.sid, message.rid)
                 self._unconfirmed.discard(item)
                 if self.sender.revoke(item, message.generation, now):
                     self.rerouting.revoked(item)
-                self.desk.demand_may_have_changed(item)
+                self.request_table.demand_may_have_changed(item)
             case Served():
                 self._remember_serving(message)
                 self._take_serving(message, now)
-                self.desk.served(message)
+                self.request_table.served(message)
             case _:
                 self.drops[NodeDrop.WRONG_FUNCTION] += 1
 
@@ -745,9 +745,9 @@ class Node:
                 observer(arrived)
             match arrived:
                 case VersionArrived():
-                    self.desk.arrived(arrived, now)
+                    self.request_table.arrived(arrived, now)
                 case VersionSkipped():
-                    self.desk.skipped(arrived)
+                    self.request_table.skipped(arrived)
                 case Dropped():
                     self.refusals[arrived.reason] += 1
         while (sent := self.sender.next_event()) is not None:
@@ -755,7 +755,7 @@ class Node:
             if observer is not None:
                 observer(sent)
             if isinstance(sent, VersionAcknowledged):
-                self.desk.acknowledged(sent.item, now)
+                self.request_table.acknowledged(sent.item, now)
         return moved
 
     def _tell_published(self, item: ItemId, version: Version) -> None:

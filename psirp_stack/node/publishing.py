@@ -12,13 +12,13 @@ from functools import partial
 from identifiers import ItemId
 from psirp_stack.control.codes import Code
 from psirp_stack.node import attachment
-from psirp_stack.node.applications import Application, DeskConfig, item_of, publication_of
-from psirp_stack.node.attachment import Done, Publication
+from psirp_stack.node.applications import Application, RequestTableConfig, item_of, publication_of
+from psirp_stack.node.attachment import Done, ReceivedVersion
 from psirp_stack.node.demand import ItemDemand
+from psirp_stack.node.intents import SubscriptionIntents
 from psirp_stack.node.signatures import NodeSignatures
-from psirp_stack.node.wishes import Wishes
-from psirp_stack.rendezvous.declarations import Role
-from psirp_stack.transport.sender import ContentTooLarge, Published, Sender, TransportFull
+from psirp_stack.rendezvous.declarations import DeclaredRole
+from psirp_stack.transport.sender import ContentTooLarge, PublishedVersion, Sender, TransportFull
 from psirp_stack.transport.versions import Version
 
 WhenDone = Callable[[Future[None], Callable[[], None]], None]
@@ -27,25 +27,25 @@ WhenDone = Callable[[Future[None], Callable[[], None]], None]
 NEVER = float("-inf")
 
 
-class PublishingDesk:
+class PublishRequests:
     """The publishers of a node. `hand_out` and `has_room` are those of its subscribers."""
 
     def __init__(
         self,
-        config: DeskConfig,
-        wishes: Wishes,
+        config: RequestTableConfig,
+        intents: SubscriptionIntents,
         sender: Sender,
         signatures: NodeSignatures,
         when_done: WhenDone,
     ) -> None:
-        self.hand_out: Callable[[ItemId, Publication, int, float], None] = _to_nobody
+        self.hand_out: Callable[[ItemId, ReceivedVersion, int, float], None] = _to_nobody
         """Told of every new version, for subscribers on this node."""
         self.has_room: Callable[[ItemId], bool] = _always
         """Whether the subscribers on this node have room for one more."""
         self.published: Callable[[ItemId, Version], None] | None = None
         """Told of every new version, before it is sent."""
         self._config = config
-        self._wishes = wishes
+        self._intents = intents
         self._sender = sender
         self._sign = signatures.sign_publication if signatures.signs else None
         self._when_done = when_done
@@ -64,7 +64,7 @@ class PublishingDesk:
         """Whether this node publishes the item, or still delivers it."""
         return item in self._publishers or item in self._lingering
 
-    def since(self, item: ItemId, version: bytes | None) -> list[Publication]:
+    def since(self, item: ItemId, version: bytes | None) -> list[ReceivedVersion]:
         """What this node published after a version; only the current one when none is named, or it is not kept."""
         return [publication_of(item, kept) for kept in self._sender.since(item, version)]
 
@@ -130,20 +130,20 @@ class PublishingDesk:
             holders.append(application)
             application.publishes.add(item)
             self.demand.joined(item, application)
-        self._wishes.want(Role.PUBLISHES, bytes(item.sid), bytes(item.rid), answer, now)
+        self._intents.want(DeclaredRole.PUBLISHES, bytes(item.sid), bytes(item.rid), answer, now)
 
     # Publishing what waits.
 
     def _may_publish(self, item: ItemId, code: Code, reason: str) -> None:
         if code is Code.SUCCESS:
-            self.publish_held(item, self._wishes.now)
+            self.publish_held(item, self._intents.now)
         else:
             self.forget(item, code, reason)
 
     def publish_held(self, item: ItemId, now: float) -> None:
         """There may be room for publications that wait."""
         held = self._held.get(item)
-        if not held or not self._wishes.granted((Role.PUBLISHES, bytes(item.sid), bytes(item.rid))):
+        if not held or not self._intents.granted((DeclaredRole.PUBLISHES, bytes(item.sid), bytes(item.rid))):
             return
         while held and self.has_room(item):
             application, request = held[0]
@@ -165,7 +165,12 @@ class PublishingDesk:
             del self._held[item]
 
     def _published(
-        self, item: ItemId, application: Application, request: attachment.Publish, published: Published, now: float
+        self,
+        item: ItemId,
+        application: Application,
+        request: attachment.Publish,
+        published: PublishedVersion,
+        now: float,
     ) -> None:
         if published.stored is not None:
             error = published.stored.exception()
@@ -207,11 +212,11 @@ class PublishingDesk:
         if item in self._lingering and self._linger_until(item) <= now:
             del self._lingering[item]
             self._published_at.pop(item, None)
-            self._wishes.leave(Role.PUBLISHES, bytes(item.sid), bytes(item.rid), now)
+            self._intents.leave(DeclaredRole.PUBLISHES, bytes(item.sid), bytes(item.rid), now)
             self._sender.forget(item)
 
 
-def _to_nobody(item: ItemId, publication: Publication, cost: int, now: float) -> None:
+def _to_nobody(item: ItemId, publication: ReceivedVersion, cost: int, now: float) -> None:
     """For a desk that has no subscribers."""
 
 

@@ -21,19 +21,19 @@ from psirp_stack.node import attachment
 from psirp_stack.node.applications import Application
 from psirp_stack.node.attachment import Asked, ScopeChanged, Why
 from psirp_stack.node.diagnosis import diagnose
-from psirp_stack.node.wishes import Wishes
-from psirp_stack.rendezvous.declarations import WHOLE_SCOPE, Role
+from psirp_stack.node.intents import SubscriptionIntents
+from psirp_stack.rendezvous.declarations import WHOLE_SCOPE, DeclaredRole
 
 MAX_CHILDREN = 1_000_000
 """Children of watched scopes that a node remembers for watchers who come later."""
 
 
-class QuestionDesk:
+class QuestionRequests:
     """The watchers of scopes at a node, and requests that only pass through it."""
 
-    def __init__(self, wishes: Wishes) -> None:
+    def __init__(self, intents: SubscriptionIntents) -> None:
         self.children_forgotten = 0
-        self._wishes = wishes
+        self._intents = intents
         self._watchers: dict[bytes, list[Application]] = {}
         self._children: dict[bytes, dict[bytes, bool]] = {}
         """By watched scope: its children, and whether each is a scope."""
@@ -41,18 +41,18 @@ class QuestionDesk:
 
     # Scopes.
 
-    def publish_scope(self, application: Application, request: attachment.PublishScope, now: float) -> None:
+    def publish_scope(self, application: Application, request: attachment.LocalPublishScope, now: float) -> None:
         self._pass_on(application, request, lambda n: PublishScope(n, request.sid, request.parent, request.policy), now)
 
-    def unpublish_scope(self, application: Application, request: attachment.UnpublishScope, now: float) -> None:
+    def unpublish_scope(self, application: Application, request: attachment.LocalUnpublishScope, now: float) -> None:
         self._pass_on(application, request, lambda n: UnpublishScope(n, request.sid, request.parent), now)
 
     def _pass_on(
         self, application: Application, request: Asked, make: Callable[[int], RendezvousRequest], now: float
     ) -> None:
-        self._wishes.ask(make, partial(application.done, request), now)
+        self._intents.ask(make, partial(application.done, request), now)
 
-    def watch(self, application: Application, request: attachment.SubscribeScope, now: float) -> None:
+    def watch(self, application: Application, request: attachment.LocalSubscribeScope, now: float) -> None:
         watchers = self._watchers.setdefault(request.sid, [])
         new = application not in watchers
         if new:
@@ -67,7 +67,7 @@ class QuestionDesk:
                 self._forget(request.sid)
             application.done(request, code, reason)
 
-        self._wishes.want(Role.WATCHES, request.sid, WHOLE_SCOPE, answer, now)
+        self._intents.want(DeclaredRole.WATCHES, request.sid, WHOLE_SCOPE, answer, now)
 
     def stop_watching(self, application: Application, sid: bytes, now: float) -> None:
         watchers = self._watchers.get(sid, [])
@@ -77,7 +77,7 @@ class QuestionDesk:
         application.watches.discard(sid)
         if not watchers:
             self._forget(sid)
-            self._wishes.leave(Role.WATCHES, sid, WHOLE_SCOPE, now)
+            self._intents.leave(DeclaredRole.WATCHES, sid, WHOLE_SCOPE, now)
 
     def scope_changed(self, message: ScopePublished | ScopeUnpublished) -> None:
         watchers = self._watchers.get(message.parent)
@@ -104,14 +104,14 @@ class QuestionDesk:
 
     # Why does nothing arrive?
 
-    def explain(self, application: Application, request: attachment.Explain, now: float) -> None:
+    def explain(self, application: Application, request: attachment.AskExplanation, now: float) -> None:
         def answered(answer: Explanation | Reply) -> None:
             if isinstance(answer, Reply):
                 application.done(request, Code(answer.code), answer.reason)
             else:
                 application.tell(_why(request.number, answer))
 
-        self._wishes.explain(lambda number: Explain(number, request.sid, request.rid), answered, now)
+        self._intents.explain(lambda number: Explain(number, request.sid, request.rid), answered, now)
 
 
 def _why(number: int, known: Explanation) -> Why:

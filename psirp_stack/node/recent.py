@@ -3,7 +3,7 @@
 from collections import OrderedDict, deque
 
 from identifiers import ItemId
-from psirp_stack.node.attachment import Publication
+from psirp_stack.node.attachment import ReceivedVersion
 
 MAX_BYTES = 64 * 1024 * 1024
 MAX_PER_ITEM = 64
@@ -17,14 +17,14 @@ class RecentPublications:
     def __init__(self, max_bytes: int = MAX_BYTES, max_per_item: int = MAX_PER_ITEM) -> None:
         self._max_bytes = max_bytes
         self._max_per_item = max_per_item
-        self._items: OrderedDict[ItemId, deque[Publication]] = OrderedDict()
+        self._items: OrderedDict[ItemId, deque[ReceivedVersion]] = OrderedDict()
         self._bytes = 0
 
     @property
     def bytes_kept(self) -> int:
         return self._bytes
 
-    def add(self, item: ItemId, publication: Publication) -> None:
+    def add(self, item: ItemId, publication: ReceivedVersion) -> None:
         kept = self._items.setdefault(item, deque())
         self._items.move_to_end(item)
         kept.append(publication)
@@ -36,7 +36,7 @@ class RecentPublications:
         while self._bytes > self._max_bytes and len(kept) > 1:
             self._bytes -= _cost(kept.popleft())
 
-    def since(self, item: ItemId, version: bytes | None) -> list[Publication]:
+    def since(self, item: ItemId, version: bytes | None) -> list[ReceivedVersion]:
         """What came after a version; only the latest when that version is not kept, or none was named."""
         kept = self._items.get(item)
         if not kept:
@@ -52,5 +52,5 @@ class RecentPublications:
             self._bytes -= _cost(publication)
 
 
-def _cost(publication: Publication) -> int:
+def _cost(publication: ReceivedVersion) -> int:
     return len(publication.content) + len(publication.attributes) + OVERHEAD

@@ -11,7 +11,7 @@ goes on flowing meanwhile, along the filters that are there.
 
 from dataclasses import dataclass
 
-from psirp_stack.control.codes import Role
+from psirp_stack.control.codes import ServiceRole
 from psirp_stack.control.known_graph import KnownGraph
 
 QUIET_BEFORE_MATCHES = 0.25
@@ -49,7 +49,7 @@ class RoleHolders:
         self.takeovers = 0
         """Times another node than before was rendezvous or topology manager."""
         self._name = name
-        self._last: dict[Role, Holder] = {}
+        self._last: dict[ServiceRole, Holder] = {}
         self._nodes = 0
         self._began_at: float | None = None
         self._open_at: float | None = None
@@ -68,14 +68,16 @@ class RoleHolders:
         """Whether this node is the rendezvous, and nodes had time to register with it."""
         return self.is_rendezvous and self._open_at is None
 
-    def has_now(self, name: str, role: Role) -> bool:
-        holder = self.rendezvous if role is Role.RENDEZVOUS else self.topology
+    def has_now(self, name: str, role: ServiceRole) -> bool:
+        holder = self.rendezvous if role is ServiceRole.RENDEZVOUS else self.topology
         return holder is not None and holder.name == name
 
     def follow(self, known: KnownGraph, now: float) -> RoleChanges:
         """The network is another one."""
         was_rendezvous = self.is_rendezvous
-        self.rendezvous, self.topology = (_first(known, role) for role in (Role.RENDEZVOUS, Role.TOPOLOGY))
+        self.rendezvous, self.topology = (
+            _first(known, role) for role in (ServiceRole.RENDEZVOUS, ServiceRole.TOPOLOGY)
+        )
         if self.is_rendezvous and not was_rendezvous:
             self._began_at = now
             self._open_at = now + QUIET_BEFORE_MATCHES
@@ -85,7 +87,8 @@ class RoleHolders:
             self._open_at = None
         self._nodes = len(known.numbers)
         changes = RoleChanges(
-            self._is_another(Role.RENDEZVOUS, self.rendezvous), self._is_another(Role.TOPOLOGY, self.topology)
+            self._is_another(ServiceRole.RENDEZVOUS, self.rendezvous),
+            self._is_another(ServiceRole.TOPOLOGY, self.topology),
         )
         if changes.topology:
             self._confirm_at = now + CONFIRM_AFTER
@@ -108,7 +111,7 @@ class RoleHolders:
         self._confirm_at = None if self.topology is not None else now + CONFIRM_AFTER
         return self.topology is not None
 
-    def _is_another(self, role: Role, holder: Holder | None) -> bool:
+    def _is_another(self, role: ServiceRole, holder: Holder | None) -> bool:
         """Nobody at all is no other: when it comes back, it still knows what it knew."""
         last = self._last.get(role)
         if holder is None or holder == last:
@@ -119,6 +122,6 @@ class RoleHolders:
         return True
 
 
-def _first(known: KnownGraph, role: Role) -> Holder | None:
+def _first(known: KnownGraph, role: ServiceRole) -> Holder | None:
     name = next(iter(known.with_role(role)), None)
     return None if name is None else Holder(name, known.boots[name])

@@ -14,8 +14,8 @@ from typing import TypeVar
 from psirp_stack.authentication.keys import KeyPair, PublicKey
 from psirp_stack.authentication.signing import Signer
 from psirp_stack.authentication.trust import TrustStore
-from psirp_stack.authentication.verifying import Verifier
-from psirp_stack.control.codes import Role
+from psirp_stack.authentication.verifying import SignatureVerifier
+from psirp_stack.control.codes import ServiceRole
 from psirp_stack.control.link_state import LinkStateConfig
 from psirp_stack.control.role_grants import GrantError, RoleHolder, RoleTrust, describe_roles, load_grant
 from psirp_stack.control.tag_source import DerivedTags, PlacedTags, TagSource
@@ -42,9 +42,9 @@ from psirp_stack.node.config import (
     unprotected_links,
 )
 from psirp_stack.node.core import Node, NodeObserver, NodeSettings
+from psirp_stack.node.intents import IntentConfig
 from psirp_stack.node.server import AttachmentServer
 from psirp_stack.node.signatures import NodeSignatures
-from psirp_stack.node.wishes import WishConfig
 from psirp_stack.rendezvous import Rendezvous, RendezvousConfig
 from psirp_stack.sealing.channel import SealConfig
 from psirp_stack.sealing.keys import DomainKeys
@@ -59,7 +59,7 @@ SILENT_HELLOS = 3
 """Hellos that a neighbour leaves out before a sealed link asks whether it has begun a new life."""
 LIVES_PER_SECOND = 100
 """Resolution of the boot number: hundredths of a second since the epoch, and more than the one before."""
-ROLES = {NodeRole.RENDEZVOUS: Role.RENDEZVOUS, NodeRole.TOPOLOGY: Role.TOPOLOGY}
+ROLES = {NodeRole.RENDEZVOUS: ServiceRole.RENDEZVOUS, NodeRole.TOPOLOGY: ServiceRole.TOPOLOGY}
 
 
 class RunningNode:
@@ -117,11 +117,13 @@ class RunningNode:
             roles=sum(ROLES[role] for role in set(file.roles)),
             fixed=fixed,
             link_state=LinkStateConfig(hello_interval=file.times.hello),
-            wishes=WishConfig(keep_alive=lease / KEEP_ALIVES_A_LEASE),
+            intents=IntentConfig(keep_alive=lease / KEEP_ALIVES_A_LEASE),
         )
         signer, holder = _proofs(file, folder)
         settings = replace(settings, trust=_trust(file, folder), holder=holder)
-        verifier = Verifier(TrustStore.load(folder / file.keys.trusted)) if file.keys.trusted is not None else None
+        verifier = (
+            SignatureVerifier(TrustStore.load(folder / file.keys.trusted)) if file.keys.trusted is not None else None
+        )
         signatures = NodeSignatures(file.name, signer, verifier, require_signatures=file.keys.require_signatures)
         limits = RetentionLimits(file.retention.count, file.retention.bytes, file.retention.age)
         closing: list[Callable[[], object]] = []
@@ -303,7 +305,7 @@ def _tags(file: NodeFile, folder: Path) -> tuple[TagSource, Graph | None]:
 
 
 def _trust(file: NodeFile, folder: Path) -> RoleTrust:
-    named = {Role.RENDEZVOUS: file.domain.rendezvous, Role.TOPOLOGY: file.domain.topology}
+    named = {ServiceRole.RENDEZVOUS: file.domain.rendezvous, ServiceRole.TOPOLOGY: file.domain.topology}
     return RoleTrust(named, None if file.domain.key is None else PublicKey.load(folder / file.domain.key))
 
 

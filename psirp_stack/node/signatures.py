@@ -4,7 +4,7 @@ import hashlib
 
 from identifiers import ItemId
 from psirp_stack.authentication.signing import PublicationFacts, Signer
-from psirp_stack.authentication.verifying import Verifier
+from psirp_stack.authentication.verifying import SignatureVerifier
 from psirp_stack.control.messages import (
     OPEN_SCOPE,
     Credential,
@@ -30,7 +30,7 @@ class NodeSignatures:
         self,
         name: str,
         signer: Signer | None = None,
-        verifier: Verifier | None = None,
+        verifier: SignatureVerifier | None = None,
         *,
         require_signatures: bool = False,
     ) -> None:

@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from psirp_stack.control.codes import Role
+from psirp_stack.control.codes import ServiceRole
 from psirp_stack.control.role_grants import describe_roles
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ def account(node: "Node") -> dict[str, object]:
     return {
         "name": node.name,
         "boot": node.settings.boot,
-        "roles": [role.name.lower() for role in Role if node.settings.roles & role and role.name],
-        "rendezvous": list(node.link_state.nodes_with(Role.RENDEZVOUS)),
-        "topology": list(node.link_state.nodes_with(Role.TOPOLOGY)),
+        "roles": [role.name.lower() for role in ServiceRole if node.settings.roles & role and role.name],
+        "rendezvous": list(node.link_state.nodes_with(ServiceRole.RENDEZVOUS)),
+        "topology": list(node.link_state.nodes_with(ServiceRole.TOPOLOGY)),
         "doubted": [
             {"node": name, "roles": describe_roles(roles), "reason": reason}
             for name, (roles, reason) in sorted(node.link_state.doubted().items())[:MAX_DOUBTED_TOLD]
@@ -51,10 +51,10 @@ def account(node: "Node") -> dict[str, object]:
             "nodes": list(names),
             "links": [[names[tail], names[head]] for tail, head in known.graph.links if tail < head],
         },
-        "applications": [application.name for application in node.desk.applications],
-        "publishes": node.desk.published_items,
-        "subscribes": node.desk.subscribed_items,
-        "handed_out": node.desk.handed_out,
+        "applications": [application.name for application in node.request_table.applications],
+        "publishes": node.request_table.published_items,
+        "subscribes": node.request_table.subscribed_items,
+        "handed_out": node.request_table.handed_out,
         "forwarder": {
             "received": forwarded.received,
             "forwarded": forwarded.forwarded,

@@ -11,33 +11,33 @@ from identifiers import ItemId
 from psirp_stack.control.codes import Code
 from psirp_stack.control.messages import Served
 from psirp_stack.node import attachment
-from psirp_stack.node.applications import MAX_REASON, Application, DeskConfig, Parcel, item_of
-from psirp_stack.node.attachment import Publication, ServingChanged, Skipped
-from psirp_stack.node.publishing import PublishingDesk
+from psirp_stack.node.applications import MAX_REASON, Application, HandedVersion, RequestTableConfig, item_of
+from psirp_stack.node.attachment import ReceivedVersion, ServingChanged, Skipped
+from psirp_stack.node.intents import SubscriptionIntents
+from psirp_stack.node.publishing import PublishRequests
 from psirp_stack.node.recent import RecentPublications
 from psirp_stack.node.signatures import NodeSignatures
-from psirp_stack.node.wishes import Wishes
-from psirp_stack.rendezvous.declarations import Role
+from psirp_stack.rendezvous.declarations import DeclaredRole
 from psirp_stack.transport.events import VersionArrived, VersionSkipped
 from psirp_stack.transport.receiver import Receiver
 
 
-class SubscribingDesk:
+class SubscribeRequests:
     """The subscribers of a node."""
 
     def __init__(
         self,
-        config: DeskConfig,
-        wishes: Wishes,
+        config: RequestTableConfig,
+        intents: SubscriptionIntents,
         receiver: Receiver,
         signatures: NodeSignatures,
-        publishing: PublishingDesk,
+        publishing: PublishRequests,
     ) -> None:
         self.handed_out = 0
         self.stuck = 0
         """Times an application was no longer waited for."""
         self._config = config
-        self._wishes = wishes
+        self._intents = intents
         self._receiver = receiver
         self._signatures = signatures
         self._publishing = publishing
@@ -45,7 +45,7 @@ class SubscribingDesk:
         self._handing: dict[ItemId, int] = {}
         """Bytes of locally published versions that applications hold."""
         self._recent = RecentPublications()
-        self._parcels: deque[Parcel] = deque()
+        self._parcels: deque[HandedVersion] = deque()
         publishing.has_room = self._has_room
         publishing.hand_out = self._hand_out_local
         publishing.demand.is_subscribed_here = self._subscribers.__contains__
@@ -59,7 +59,9 @@ class SubscribingDesk:
         item = item_of(request.sid, request.rid)
         holders = self._subscribers.setdefault(item, [])
         if application in holders:
-            self._wishes.want(Role.SUBSCRIBES, request.sid, request.rid, self._answer(application, request), now)
+            self._intents.want(
+                DeclaredRole.SUBSCRIBES, request.sid, request.rid, self._answer(application, request), now
+            )
             return
         if holders or item in self._publishing:
             application.joining.add(item)
@@ -70,13 +72,13 @@ class SubscribingDesk:
         holders.append(application)
         application.parcels[item] = deque()
         self._publishing.demand_may_have_changed(item)
-        self._wishes.want(Role.SUBSCRIBES, request.sid, request.rid, self._answer(application, request), now)
+        self._intents.want(DeclaredRole.SUBSCRIBES, request.sid, request.rid, self._answer(application, request), now)
 
     def _answer(self, application: Application, request: attachment.Subscribe) -> Callable[[Code, str], None]:
         item = item_of(request.sid, request.rid)
 
         def answer(code: Code, reason: str) -> None:
-            now = self._wishes.now
+            now = self._intents.now
             if code is not Code.SUCCESS:
                 self._forget(application, item, now)
             application.done(request, code, reason)
@@ -99,7 +101,7 @@ class SubscribingDesk:
 
     def leave(self, application: Application, item: ItemId, now: float) -> None:
         if self._forget(application, item, now):
-            self._wishes.leave(Role.SUBSCRIBES, bytes(item.sid), bytes(item.rid), now)
+            self._intents.leave(DeclaredRole.SUBSCRIBES, bytes(item.sid), bytes(item.rid), now)
 
     def _forget(self, application: Application, item: ItemId, now: float) -> bool:
         """Whether that was the last subscriber of the item."""
@@ -128,7 +130,7 @@ class SubscribingDesk:
     # What the network brings.
 
     def arrived(self, event: VersionArrived, now: float) -> None:
-        publication = Publication(
+        publication = ReceivedVersion(
             bytes(event.item.sid),
             bytes(event.item.rid),
             event.version_id,
@@ -165,16 +167,16 @@ class SubscribingDesk:
     def _has_room(self, item: ItemId) -> bool:
         return self._handing.get(item, 0) < self._config.local_room
 
-    def _hand_out_local(self, item: ItemId, publication: Publication, cost: int, now: float) -> None:
+    def _hand_out_local(self, item: ItemId, publication: ReceivedVersion, cost: int, now: float) -> None:
         if item in self._subscribers:
             self._hand_out(item, publication, cost, now, remote=False)
 
-    def _hand_out(self, item: ItemId, publication: Publication, cost: int, now: float, *, remote: bool) -> None:
+    def _hand_out(self, item: ItemId, publication: ReceivedVersion, cost: int, now: float, *, remote: bool) -> None:
         holders = self._subscribers.get(item, [])
         if holders:
             self._recent.add(item, publication)
         takers = [application for application in holders if item not in application.joining]
-        parcel = Parcel(item, cost, now, remote, len(takers))
+        parcel = HandedVersion(item, cost, now, remote, len(takers))
         if not remote:
             self._handing[item] = self._handing.get(item, 0) + cost
         if not takers:
@@ -186,24 +188,24 @@ class SubscribingDesk:
             application.tell(publication)
             self.handed_out += 1
 
-    def _hand_to(self, application: Application, item: ItemId, publication: Publication, now: float) -> None:
+    def _hand_to(self, application: Application, item: ItemId, publication: ReceivedVersion, now: float) -> None:
         """Hand a version that is here anyway to one application; it takes no room of the network's."""
         waiting = application.parcels.get(item)
         if waiting is None:
             return
-        parcel = Parcel(item, len(publication.content), now, False, 1)
+        parcel = HandedVersion(item, len(publication.content), now, False, 1)
         self._handing[item] = self._handing.get(item, 0) + parcel.cost
         self._parcels.append(parcel)
         waiting.append(parcel)
         application.tell(publication)
         self.handed_out += 1
 
-    def _handled_by_one(self, parcel: Parcel, now: float) -> None:
+    def _handled_by_one(self, parcel: HandedVersion, now: float) -> None:
         parcel.waiting -= 1
         if parcel.waiting == 0:
             self._handled(parcel, now)
 
-    def _handled(self, parcel: Parcel, now: float) -> None:
+    def _handled(self, parcel: HandedVersion, now: float) -> None:
         parcel.waiting = 0
         item = parcel.item
         if parcel.remote:

@@ -9,7 +9,7 @@ from psirp_stack.control.messages import ROOT_SCOPE
 HASH_MASK = (1 << 63) - 1
 
 
-class Role(IntEnum):
+class DeclaredRole(IntEnum):
     """What a node is to an item or scope. The numbers of `Declaration.role`."""
 
     PUBLISHES = 0
@@ -22,13 +22,13 @@ WHOLE_SCOPE = ROOT_SCOPE
 """The Rid of a declaration about a scope."""
 
 
-def declaration_hash(role: Role, sid: bytes, rid: bytes = WHOLE_SCOPE) -> int:
+def declaration_hash(role: DeclaredRole, sid: bytes, rid: bytes = WHOLE_SCOPE) -> int:
     """63 bits that stand for one declaration."""
     digest = hashlib.blake2b(bytes((role,)) + sid + rid, digest_size=8).digest()
     return int.from_bytes(digest, "big") & HASH_MASK
 
 
-def declarations_digest(declared: Iterable[tuple[Role, bytes, bytes]]) -> int:
+def declarations_digest(declared: Iterable[tuple[DeclaredRole, bytes, bytes]]) -> int:
     """The digest that `KeepAlive` carries: the XOR of all, so that it follows every change at the cost of one hash."""
     digest = 0
     for role, sid, rid in declared:

@@ -15,7 +15,7 @@ from psirp_stack.control.messages import (
 )
 
 
-class RefusedError(Exception):
+class RequestRefusedError(Exception):
     """A request that is not done, with the code and the words that the caller gets."""
 
     def __init__(self, code: Code, reason: str) -> None:
@@ -25,7 +25,7 @@ class RefusedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RequestOutcome:
     """Send `to_nodes` in order to the nodes named, `matches` to the topology manager."""
 
     to_nodes: tuple[tuple[str, RendezvousAnswer], ...] = ()
@@ -72,5 +72,7 @@ class OutcomeBuilder:
                 self.say(node, DeclarationsRefused(number, tuple(refused[start : start + MAX_REFUSED])))
         self.refused.clear()
 
-    def build(self) -> Outcome:
-        return Outcome(tuple(self.to_nodes), tuple(self.matches), self.background, tuple(self.bounds), tuple(self.kept))
+    def build(self) -> RequestOutcome:
+        return RequestOutcome(
+            tuple(self.to_nodes), tuple(self.matches), self.background, tuple(self.bounds), tuple(self.kept)
+        )

@@ -24,11 +24,11 @@ from psirp_stack.control.messages import (
     UnsubscribeItem,
     UnsubscribeScope,
 )
-from psirp_stack.rendezvous.declarations import WHOLE_SCOPE, Role
-from psirp_stack.rendezvous.outcome import RefusedError
+from psirp_stack.rendezvous.declarations import WHOLE_SCOPE, DeclaredRole
+from psirp_stack.rendezvous.outcome import RequestRefusedError
 from psirp_stack.rendezvous.scopes import NOT_FOUND, publish_scope, subscribe_scope, unpublish_scope
-from psirp_stack.rendezvous.session import Session
-from psirp_stack.rendezvous.tables import Life, NodeRow
+from psirp_stack.rendezvous.session import RendezvousSession
+from psirp_stack.rendezvous.tables import NodeLife, NodeRow
 from psirp_stack.rendezvous.topology import unserved_of
 
 MAX_PARTS = 65_536
@@ -58,12 +58,12 @@ class Asked:
     """For `Explain`: what was refused lately."""
 
 
-def decide(session: Session, asked: Asked) -> Code:
+def decide(session: RendezvousSession, asked: Asked) -> Code:
     """Do a request and put the reply into the session's outcome; returns its code."""
     try:
         _check_boot(session, asked)
         code, reason = _do(session, asked)
-    except RefusedError as refused:
+    except RequestRefusedError as refused:
         code, reason = refused.code, refused.reason
         if code in NOT_FOUND and _was_done_before(session, asked):
             code, reason = Code.SUCCESS, "done before"
@@ -73,20 +73,22 @@ def decide(session: Session, asked: Asked) -> Code:
     return code
 
 
-def _check_boot(session: Session, asked: Asked) -> None:
+def _check_boot(session: RendezvousSession, asked: Asked) -> None:
     if isinstance(asked.request, Explain):
         return
     newest = max((row.boot for row in session.lives(asked.node)), default=asked.boot)
     if newest > asked.boot:
-        raise RefusedError(Code.OUT_OF_STEP, f"life {asked.boot} of {asked.node} is over: life {newest} is known")
+        raise RequestRefusedError(
+            Code.OUT_OF_STEP, f"life {asked.boot} of {asked.node} is over: life {newest} is known"
+        )
 
 
-def _was_done_before(session: Session, asked: Asked) -> bool:
+def _was_done_before(session: RendezvousSession, asked: Asked) -> bool:
     life = session.living(asked.node, asked.boot)
     return life is not None and asked.request.number <= life.last_number
 
 
-def _do(session: Session, asked: Asked) -> tuple[Code, str]:
+def _do(session: RendezvousSession, asked: Asked) -> tuple[Code, str]:
     node, boot, request = asked.node, asked.boot, asked.request
     match request:
         case Declare():
@@ -110,13 +112,13 @@ def _do(session: Session, asked: Asked) -> tuple[Code, str]:
         case UnsubscribeScope():
             _unsubscribe_scope(session, node, boot, request)
         case PublishItem():
-            changed = session.join(life, Role.PUBLISHES, request.sid, request.rid, key)
+            changed = session.join(life, DeclaredRole.PUBLISHES, request.sid, request.rid, key)
         case SubscribeItem():
-            changed = session.join(life, Role.SUBSCRIBES, request.sid, request.rid, key)
+            changed = session.join(life, DeclaredRole.SUBSCRIBES, request.sid, request.rid, key)
         case UnpublishItem():
-            _leave_item(session, node, boot, Role.PUBLISHES, request.sid, request.rid)
+            _leave_item(session, node, boot, DeclaredRole.PUBLISHES, request.sid, request.rid)
         case UnsubscribeItem():
-            _leave_item(session, node, boot, Role.SUBSCRIBES, request.sid, request.rid)
+            _leave_item(session, node, boot, DeclaredRole.SUBSCRIBES, request.sid, request.rid)
     if changed:
         life.last_number = max(life.last_number, request.number)
         session.mark_node(life)
@@ -125,38 +127,38 @@ def _do(session: Session, asked: Asked) -> tuple[Code, str]:
 
 def _proved(proof: Proof) -> bytes | None:
     if proof.refusal is not None:
-        raise RefusedError(Code.BAD_SIGNATURE, proof.refusal)
+        raise RequestRefusedError(Code.BAD_SIGNATURE, proof.refusal)
     return proof.key
 
 
-def _rows(session: Session, node: str, boot: int) -> list[NodeRow]:
+def _rows(session: RendezvousSession, node: str, boot: int) -> list[NodeRow]:
     """All rows that stand for what the node declares in this life: two while it declares everything anew."""
-    return [row for row in session.lives(node) if row.boot == boot and row.state != Life.OVER]
+    return [row for row in session.lives(node) if row.boot == boot and row.state != NodeLife.OVER]
 
 
-def _leave_item(session: Session, node: str, boot: int, role: Role, sid: bytes, rid: bytes) -> None:
+def _leave_item(session: RendezvousSession, node: str, boot: int, role: DeclaredRole, sid: bytes, rid: bytes) -> None:
     scope = session.scope(sid)
     if scope is None:
-        raise RefusedError(Code.SCOPE_DOES_NOT_EXIST, "the scope is not there")
+        raise RequestRefusedError(Code.SCOPE_DOES_NOT_EXIST, "the scope is not there")
     item = session.item(scope, rid)
     if item is None or item.gone:
-        raise RefusedError(Code.ITEM_DOES_NOT_EXIST, "nobody publishes or subscribes to this item")
+        raise RequestRefusedError(Code.ITEM_DOES_NOT_EXIST, "nobody publishes or subscribes to this item")
     left = [session.leave(row, role, item) for row in _rows(session, node, boot)]
     if not any(left):
-        verb = "publish" if role is Role.PUBLISHES else "subscribe to"
-        raise RefusedError(Code.DOES_NOT_EXIST, f"{node} does not {verb} this item")
+        verb = "publish" if role is DeclaredRole.PUBLISHES else "subscribe to"
+        raise RequestRefusedError(Code.DOES_NOT_EXIST, f"{node} does not {verb} this item")
 
 
-def _unsubscribe_scope(session: Session, node: str, boot: int, request: UnsubscribeScope) -> None:
+def _unsubscribe_scope(session: RendezvousSession, node: str, boot: int, request: UnsubscribeScope) -> None:
     scope = session.scope(request.sid)
     if scope is None:
-        raise RefusedError(Code.SCOPE_DOES_NOT_EXIST, "the scope is not there")
+        raise RequestRefusedError(Code.SCOPE_DOES_NOT_EXIST, "the scope is not there")
     left = [session.unwatch(row, scope) for row in _rows(session, node, boot)]
     if not any(left):
-        raise RefusedError(Code.DOES_NOT_EXIST, f"{node} does not subscribe to this scope")
+        raise RequestRefusedError(Code.DOES_NOT_EXIST, f"{node} does not subscribe to this scope")
 
 
-def _keep_alive(session: Session, node: str, boot: int, request: KeepAlive) -> tuple[Code, str]:
+def _keep_alive(session: RendezvousSession, node: str, boot: int, request: KeepAlive) -> tuple[Code, str]:
     if request.boot != boot:
         return Code.OUT_OF_STEP, f"the message is of life {boot}, what it says of life {request.boot}"
     life = session.living(node, boot)
@@ -167,7 +169,7 @@ def _keep_alive(session: Session, node: str, boot: int, request: KeepAlive) -> t
     return Code.SUCCESS, ""
 
 
-def _declare(session: Session, asked: Asked, request: Declare) -> tuple[Code, str]:
+def _declare(session: RendezvousSession, asked: Asked, request: Declare) -> tuple[Code, str]:
     node, boot = asked.node, asked.boot
     if request.boot != boot or not request.part < request.parts <= MAX_PARTS:
         return (
@@ -176,18 +178,18 @@ def _declare(session: Session, asked: Asked, request: Declare) -> tuple[Code, st
         )
     life = _declaring(session, node, boot, request)
     refused = 0
-    first: RefusedError | None = None
+    first: RequestRefusedError | None = None
     for entry, proof in zip(request.entries, asked.proofs, strict=True):
         try:
             _declare_one(session, life, entry, proof)
-        except RefusedError as error:
+        except RequestRefusedError as error:
             refused += 1
             first = first or error
             session.out.refuse(node, DeclarationRefused(entry.role, entry.sid, entry.rid, error.code, error.reason))
     if request.part == life.next_part:
         life.next_part += 1
-    if life.state == Life.DECLARING and life.next_part == life.parts:
-        life.state = Life.CURRENT
+    if life.state == NodeLife.DECLARING and life.next_part == life.parts:
+        life.state = NodeLife.CURRENT
         for row in session.lives(node):
             if row.no != life.no:
                 session.end_life(row)
@@ -198,35 +200,35 @@ def _declare(session: Session, asked: Asked, request: Declare) -> tuple[Code, st
     return first.code, f"{refused} of {len(request.entries)} declarations refused, the first: {first.reason}"
 
 
-def _declaring(session: Session, node: str, boot: int, request: Declare) -> NodeRow:
+def _declaring(session: RendezvousSession, node: str, boot: int, request: Declare) -> NodeRow:
     """The row that this part goes into: a new one for part 0, the one that waits for it, or the one that had it."""
     rows = _rows(session, node, boot)
     if request.part == 0:
         for row in rows:
-            if row.state == Life.DECLARING:
+            if row.state == NodeLife.DECLARING:
                 session.end_life(row)
-        life = session.begin_life(node, boot, Life.DECLARING)
+        life = session.begin_life(node, boot, NodeLife.DECLARING)
         life.parts = request.parts
         return life
     life_or_none = rows[-1] if rows else None
     if life_or_none is None or life_or_none.parts != request.parts or request.part > life_or_none.next_part:
-        raise RefusedError(Code.OUT_OF_STEP, f"part {request.part} without those before it: begin with part 0")
+        raise RequestRefusedError(Code.OUT_OF_STEP, f"part {request.part} without those before it: begin with part 0")
     return life_or_none
 
 
-def _declare_one(session: Session, life: NodeRow, entry: Declaration, proof: Proof) -> None:
+def _declare_one(session: RendezvousSession, life: NodeRow, entry: Declaration, proof: Proof) -> None:
     key = _proved(proof)
-    if entry.role == Role.WATCHES:
+    if entry.role == DeclaredRole.WATCHES:
         if entry.rid != WHOLE_SCOPE:
-            raise RefusedError(Code.WRONG_IDS, "the Rid of a declaration about a scope is zero")
+            raise RequestRefusedError(Code.WRONG_IDS, "the Rid of a declaration about a scope is zero")
         subscribe_scope(session, life, entry.sid, key)
-    elif entry.role in (Role.PUBLISHES, Role.SUBSCRIBES):
-        session.join(life, Role(entry.role), entry.sid, entry.rid, key)
+    elif entry.role in (DeclaredRole.PUBLISHES, DeclaredRole.SUBSCRIBES):
+        session.join(life, DeclaredRole(entry.role), entry.sid, entry.rid, key)
     else:
-        raise RefusedError(Code.UNKNOWN_REQUEST, f"there is no role {entry.role}")
+        raise RequestRefusedError(Code.UNKNOWN_REQUEST, f"there is no role {entry.role}")
 
 
-def _explain(session: Session, asked: Asked, request: Explain) -> tuple[Code, str]:
+def _explain(session: RendezvousSession, asked: Asked, request: Explain) -> tuple[Code, str]:
     scope = session.scope(request.sid)
     item = None if scope is None else session.item(scope, request.rid)
     publishers, subscribers = ((), ()) if item is None else session.members(item)

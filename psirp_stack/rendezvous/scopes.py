@@ -9,24 +9,24 @@ from psirp_stack.control.messages import (
     ScopePublished,
     UnpublishScope,
 )
-from psirp_stack.rendezvous.declarations import WHOLE_SCOPE, Role
-from psirp_stack.rendezvous.outcome import RefusedError
-from psirp_stack.rendezvous.session import Session, allowed, check_not_reserved
-from psirp_stack.rendezvous.tables import Life, NodeRow, Phase, ScopeRow
+from psirp_stack.rendezvous.declarations import WHOLE_SCOPE, DeclaredRole
+from psirp_stack.rendezvous.outcome import RequestRefusedError
+from psirp_stack.rendezvous.session import RendezvousSession, allowed, check_not_reserved
+from psirp_stack.rendezvous.tables import NodeLife, NodeRow, Phase, ScopeRow
 
 NOT_FOUND = (Code.SCOPE_DOES_NOT_EXIST, Code.ITEM_DOES_NOT_EXIST, Code.DOES_NOT_EXIST)
 
 
-def publish_scope(session: Session, node: str, request: PublishScope, key: bytes | None) -> None:
+def publish_scope(session: RendezvousSession, node: str, request: PublishScope, key: bytes | None) -> None:
     check_not_reserved(request.sid)
     check_not_reserved(request.parent)
     if request.sid == ROOT_SCOPE:
-        raise RefusedError(Code.WRONG_IDS, "the id of zeros is the root scope, which is always there")
+        raise RequestRefusedError(Code.WRONG_IDS, "the id of zeros is the root scope, which is always there")
     if request.policy is not None and key is None:
-        raise RefusedError(Code.BAD_SIGNATURE, "a policy needs a credential: its key will own the scope")
+        raise RequestRefusedError(Code.BAD_SIGNATURE, "a policy needs a credential: its key will own the scope")
     parent = session.scope(request.parent)
     if parent is None or not parent.present:
-        raise RefusedError(Code.FATHER_DOES_NOT_EXIST, "the parent scope is not there: publish it first")
+        raise RequestRefusedError(Code.FATHER_DOES_NOT_EXIST, "the parent scope is not there: publish it first")
     scope = session.scope(request.sid)
     if scope is None or not scope.present:
         _check_new_branch(session, node, None, parent, request.sid, key)
@@ -39,14 +39,14 @@ def publish_scope(session: Session, node: str, request: PublishScope, key: bytes
     mine = bool(makers) and makers[0][0] == node
     claimable = scope.owner is None and (scope.implicit or mine)
     if request.policy is not None and scope.owner != key and not claimable:
-        raise RefusedError(Code.NOT_ALLOWED, "only the key that made a scope may change its policy")
+        raise RequestRefusedError(Code.NOT_ALLOWED, "only the key that made a scope may change its policy")
     if not makers:
         _check_new_branch(session, node, scope, parent, request.sid, key)
         session.add_edge(scope, parent, node)
     elif makers[0][0] is None:
         session.tx.execute("UPDATE edges SET maker = ? WHERE child = ? AND parent = ?", (node, scope.no, parent.no))
     elif not mine and (key is None or key != scope.owner):
-        raise RefusedError(Code.EXISTS, f"node {makers[0][0]} has published this scope here")
+        raise RequestRefusedError(Code.EXISTS, f"node {makers[0][0]} has published this scope here")
     if claimable and key is not None:
         scope.owner = key
     scope.implicit = False
@@ -55,33 +55,33 @@ def publish_scope(session: Session, node: str, request: PublishScope, key: bytes
 
 
 def _check_new_branch(
-    session: Session, node: str, scope: ScopeRow | None, parent: ScopeRow, sid: bytes, key: bytes | None
+    session: RendezvousSession, node: str, scope: ScopeRow | None, parent: ScopeRow, sid: bytes, key: bytes | None
 ) -> None:
     config = session.config
-    session.check_allowed(parent, Role.PUBLISHES, key)
+    session.check_allowed(parent, DeclaredRole.PUBLISHES, key)
     item = session.item(parent, sid)
     if item is not None and item.publishers:
-        raise RefusedError(Code.ITEM_WITH_SAME_ID, "there is an item with this id in the parent scope")
+        raise RequestRefusedError(Code.ITEM_WITH_SAME_ID, "there is an item with this id in the parent scope")
     most = config.max_scopes_per_node
     if len(session.tx.execute("SELECT 1 FROM edges WHERE maker = ? LIMIT ?", (node, most))) >= most:
-        raise RefusedError(Code.LIMIT_REACHED, f"max_scopes_per_node: {node} made {most}")
+        raise RequestRefusedError(Code.LIMIT_REACHED, f"max_scopes_per_node: {node} made {most}")
     if scope is None:
         return
     parents = session.tx.execute("SELECT count(*) FROM edges WHERE child = ?", (scope.no,))[0][0]
     if parents >= config.max_parents_per_scope:
-        raise RefusedError(Code.LIMIT_REACHED, f"max_parents_per_scope: the scope has {parents} parents")
+        raise RequestRefusedError(Code.LIMIT_REACHED, f"max_parents_per_scope: the scope has {parents} parents")
     above = session.tx.execute(
         "WITH RECURSIVE above (no) AS (SELECT ? UNION SELECT e.parent FROM edges e JOIN above ON e.child = above.no"
         " LIMIT ?) SELECT no FROM above",
         (parent.no, config.max_ancestors + 1),
     )
     if (scope.no,) in above:
-        raise RefusedError(Code.WRONG_IDS, "the parent lies below the scope: that would be a circle")
+        raise RequestRefusedError(Code.WRONG_IDS, "the parent lies below the scope: that would be a circle")
     if len(above) > config.max_ancestors:
-        raise RefusedError(Code.LIMIT_REACHED, f"max_ancestors: more than {config.max_ancestors} scopes above")
+        raise RequestRefusedError(Code.LIMIT_REACHED, f"max_ancestors: more than {config.max_ancestors} scopes above")
 
 
-def _govern(session: Session, scope: ScopeRow, request: PublishScope) -> None:
+def _govern(session: RendezvousSession, scope: ScopeRow, request: PublishScope) -> None:
     """Put a policy in force. Who was let in by the former one is looked at again, the first portion at once."""
     if request.policy is None or request.policy == scope.policy:
         return
@@ -91,24 +91,24 @@ def _govern(session: Session, scope: ScopeRow, request: PublishScope) -> None:
     recheck_portion(session, scope)
 
 
-def unpublish_scope(session: Session, node: str, request: UnpublishScope, key: bytes | None) -> None:
+def unpublish_scope(session: RendezvousSession, node: str, request: UnpublishScope, key: bytes | None) -> None:
     if request.sid == ROOT_SCOPE:
-        raise RefusedError(Code.WRONG_IDS, "the root scope stays")
+        raise RequestRefusedError(Code.WRONG_IDS, "the root scope stays")
     scope = session.scope(request.sid)
     if scope is None or not scope.present:
-        raise RefusedError(Code.SCOPE_DOES_NOT_EXIST, "the scope is not there")
+        raise RequestRefusedError(Code.SCOPE_DOES_NOT_EXIST, "the scope is not there")
     parent = session.scope(request.parent)
     edges = session.tx.execute("SELECT parent, maker FROM edges WHERE child = ?", (scope.no,))
     makers: dict[int, str | None] = dict(edges)
     if parent is None or parent.no not in makers:
-        raise RefusedError(Code.DOES_NOT_EXIST, "the scope does not lie under this parent")
+        raise RequestRefusedError(Code.DOES_NOT_EXIST, "the scope does not lie under this parent")
     if scope.owner is not None and key != scope.owner and makers[parent.no] != node:
-        raise RefusedError(Code.NOT_ALLOWED, "only the key that made a scope may unpublish it")
+        raise RequestRefusedError(Code.NOT_ALLOWED, "only the key that made a scope may unpublish it")
     last = len(edges) == 1
     if last and session.tx.execute("SELECT 1 FROM edges WHERE parent = ? LIMIT 1", (scope.no,)):
-        raise RefusedError(Code.NOT_EMPTY, "there are scopes in it: unpublish them first")
+        raise RequestRefusedError(Code.NOT_EMPTY, "there are scopes in it: unpublish them first")
     if last and scope.published:
-        raise RefusedError(Code.NOT_EMPTY, f"{scope.published} items in it have publishers")
+        raise RequestRefusedError(Code.NOT_EMPTY, f"{scope.published} items in it have publishers")
     session.remove_edge(scope, parent)
     if last:
         scope.present = scope.implicit = False
@@ -117,7 +117,7 @@ def unpublish_scope(session: Session, node: str, request: UnpublishScope, key: b
         session.look_idle(scope)
 
 
-def subscribe_scope(session: Session, life: NodeRow, sid: bytes, key: bytes | None) -> bool:
+def subscribe_scope(session: RendezvousSession, life: NodeRow, sid: bytes, key: bytes | None) -> bool:
     if not session.watch(life, sid, key):
         return False
     scope = session.scope(sid)
@@ -126,7 +126,7 @@ def subscribe_scope(session: Session, life: NodeRow, sid: bytes, key: bytes | No
     return True
 
 
-def tell_portion(session: Session, scope: ScopeRow, life: NodeRow) -> None:
+def tell_portion(session: RendezvousSession, scope: ScopeRow, life: NodeRow) -> None:
     """Tell a watcher of the next children that were there when it came: scopes by number, then items by Rid."""
     rows = session.tx.execute(
         "SELECT phase, after_no, after_rid FROM watchers WHERE scope = ? AND node = ?", (scope.no, life.no)
@@ -135,7 +135,7 @@ def tell_portion(session: Session, scope: ScopeRow, life: NodeRow) -> None:
         return
     phase, after_no, after_rid = rows[0]
     room = session.config.portion
-    if life.state == Life.OVER:
+    if life.state == NodeLife.OVER:
         phase = Phase.DONE
     if phase == Phase.SCOPES:
         children = session.tx.execute(
@@ -168,7 +168,7 @@ def tell_portion(session: Session, scope: ScopeRow, life: NodeRow) -> None:
         session.out.background = True
 
 
-def recheck_portion(session: Session, scope: ScopeRow) -> None:
+def recheck_portion(session: RendezvousSession, scope: ScopeRow) -> None:
     """Hold the next items of a scope against its policy: who may not be there leaves, and matches are said again."""
     if scope.recheck is None:
         return
@@ -181,10 +181,10 @@ def recheck_portion(session: Session, scope: ScopeRow) -> None:
     for no, rid in items:
         item = session.item_by_number(no)
         for role, node, key in session.tx.execute("SELECT role, node, key FROM members WHERE item = ?", (no,)):
-            if not allowed(scope.policy, Role(role), key):
+            if not allowed(scope.policy, DeclaredRole(role), key):
                 life = session.node(node)
-                session.leave(life, Role(role), item)
-                _say_withdrawn(session, life, Role(role), scope.sid, rid)
+                session.leave(life, DeclaredRole(role), item)
+                _say_withdrawn(session, life, DeclaredRole(role), scope.sid, rid)
         session.touch(item)
         scope.recheck = rid
     if len(items) < session.config.portion:
@@ -194,15 +194,15 @@ def recheck_portion(session: Session, scope: ScopeRow) -> None:
     session.mark_scope(scope)
 
 
-def _recheck_watchers(session: Session, scope: ScopeRow) -> None:
+def _recheck_watchers(session: RendezvousSession, scope: ScopeRow) -> None:
     for node, key in session.tx.execute("SELECT node, key FROM watchers WHERE scope = ?", (scope.no,)):
-        if not allowed(scope.policy, Role.SUBSCRIBES, key):
+        if not allowed(scope.policy, DeclaredRole.SUBSCRIBES, key):
             life = session.node(node)
             session.unwatch(life, scope)
-            _say_withdrawn(session, life, Role.WATCHES, scope.sid, WHOLE_SCOPE)
+            _say_withdrawn(session, life, DeclaredRole.WATCHES, scope.sid, WHOLE_SCOPE)
 
 
-def _say_withdrawn(session: Session, life: NodeRow, role: Role, sid: bytes, rid: bytes) -> None:
-    if life.state != Life.OVER:
+def _say_withdrawn(session: RendezvousSession, life: NodeRow, role: DeclaredRole, sid: bytes, rid: bytes) -> None:
+    if life.state != NodeLife.OVER:
         reason = "the scope's policy has changed"
         session.out.refuse(life.name, DeclarationRefused(role, sid, rid, Code.NOT_ALLOWED, reason))

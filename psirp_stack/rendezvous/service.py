@@ -16,7 +16,7 @@ from typing import Self
 
 from psirp_stack.authentication.signing import Signable
 from psirp_stack.authentication.trust import TrustStore
-from psirp_stack.authentication.verifying import Verifier
+from psirp_stack.authentication.verifying import SignatureVerifier
 from psirp_stack.control.codes import Code
 from psirp_stack.control.messages import (
     Credential,
@@ -50,11 +50,11 @@ from psirp_stack.rendezvous.events import (
     WorkFailed,
 )
 from psirp_stack.rendezvous.leases import Leases
-from psirp_stack.rendezvous.outcome import Outcome, OutcomeBuilder
+from psirp_stack.rendezvous.outcome import OutcomeBuilder, RequestOutcome
 from psirp_stack.rendezvous.refusals import RecentRefusals
 from psirp_stack.rendezvous.requests import NO_PROOF, Asked, Proof, decide
 from psirp_stack.rendezvous.schema import MIGRATIONS
-from psirp_stack.rendezvous.session import Session
+from psirp_stack.rendezvous.session import RendezvousSession
 from psirp_stack.rendezvous.sweeps import end_lease, sweep
 from psirp_stack.rendezvous.topology import begin_repeat, begin_resync, note_served
 from psirp_stack.rendezvous.unanswered import Unanswered
@@ -70,7 +70,7 @@ class _EndLeases:
 
     nodes: tuple[tuple[str, int], ...]
 
-    def __call__(self, session: Session) -> None:
+    def __call__(self, session: RendezvousSession) -> None:
         for name, boot in self.nodes:
             end_lease(session, name, boot)
 
@@ -94,7 +94,7 @@ class Rendezvous:
         database: Database,
         config: RendezvousConfig,
         now: float,
-        verifier: Verifier | None = None,
+        verifier: SignatureVerifier | None = None,
         observer: Observer | None = None,
     ) -> None:
         """On an open database that has `MIGRATIONS`. Waits for a first write: make it before the event loop is busy.
@@ -103,7 +103,7 @@ class Rendezvous:
         """
         self._database = database
         self._config = config
-        self._verifier = verifier or Verifier(TrustStore())
+        self._verifier = verifier or SignatureVerifier(TrustStore())
         self._observer = observer
         self._lock = threading.Lock()
         self._leases = Leases(config.lease, config.max_nodes)
@@ -112,7 +112,7 @@ class Rendezvous:
         self._now = now
         self._sweep_at: float | None = now
         self._sweeping = False
-        self._again: deque[Callable[[Session], None]] = deque()
+        self._again: deque[Callable[[RendezvousSession], None]] = deque()
         """What nobody asks for a second time: done again when it failed."""
         self._again_at = now
         self._newest = 0
@@ -137,7 +137,7 @@ class Rendezvous:
         config: RendezvousConfig | None = None,
         *,
         now: float,
-        verifier: Verifier | None = None,
+        verifier: SignatureVerifier | None = None,
         observer: Observer | None = None,
     ) -> Self:
         """Open or create the store. Raises `storage.StorageError`."""
@@ -154,14 +154,14 @@ class Rendezvous:
             self._database.write(self._transaction(lambda session: session.state))
         self._database.close()
 
-    def _left_over(self) -> Outcome:
+    def _left_over(self) -> RequestOutcome:
         rows = self._database.read("SELECT no, node, message FROM kept_events ORDER BY no")
         self._kept = len(rows)
         messages = [(node, decode(message)) for _, node, message in rows]
         events = tuple((n, m) for n, m in messages if isinstance(m, ScopePublished | ScopeUnpublished))
-        return Outcome(events, kept=tuple(no for no, _, _ in rows))
+        return RequestOutcome(events, kept=tuple(no for no, _, _ in rows))
 
-    def settled(self, outcome: Outcome) -> None:
+    def settled(self, outcome: RequestOutcome) -> None:
         """All that an outcome says to nodes has arrived, or was given up: it need not be kept any longer."""
         if outcome.kept:
             with self._lock:
@@ -173,7 +173,9 @@ class Rendezvous:
 
     # What arrives.
 
-    def handle(self, node: str, boot: int, request: RendezvousRequest, now: float, now_ms: int) -> Future[Outcome]:
+    def handle(
+        self, node: str, boot: int, request: RendezvousRequest, now: float, now_ms: int
+    ) -> Future[RequestOutcome]:
         """Do a request of a node in its `boot`-th life. `now_ms`, since the epoch, is for checking credentials.
 
         The future is done after the commit and never fails: what cannot be done is a `Reply` with a code.
@@ -191,11 +193,11 @@ class Rendezvous:
                 refusals = self._refusals.about(request.sid, request.rid)
         asked = Asked(node, boot, request, self._proofs(node, request, now_ms), refusals)
 
-        def failed(error: Exception) -> Outcome:
+        def failed(error: Exception) -> RequestOutcome:
             code = Code.LIMIT_REACHED if isinstance(error, StorageError) else Code.UNKNOWN_REQUEST
             return self._reply_alone(node, request, code, f"nothing was changed: {error}")
 
-        def committed(outcome: Outcome) -> None:
+        def committed(outcome: RequestOutcome) -> None:
             for message in outcome:
                 if isinstance(message, DeclarationsRefused):
                     with self._lock:
@@ -206,7 +208,7 @@ class Rendezvous:
 
         return self._submit(lambda session: decide(session, asked), type(request).__name__, committed, failed)
 
-    def handle_topology(self, message: MatchServed | TopologyStarted, now: float) -> Future[Outcome]:
+    def handle_topology(self, message: MatchServed | TopologyStarted, now: float) -> Future[RequestOutcome]:
         """What the topology manager says."""
         self._now = max(self._now, now)
         if isinstance(message, TopologyStarted):
@@ -215,7 +217,7 @@ class Rendezvous:
         with self._lock:
             gone = self._unanswered.is_answered(item, message.generation, self._newest)
             if gone is False and not message.unserved and item not in self._with_report:
-                return _done(Outcome())
+                return _done(RequestOutcome())
             if message.unserved:
                 if len(self._with_report) < self._config.max_unserved_reports:
                     self._with_report.add(item)
@@ -233,7 +235,7 @@ class Rendezvous:
         times = [time for time in (sweep_at, again_at, self._leases.next_end()) if time is not None]
         return min(times, default=None)
 
-    def handle_timer(self, now: float) -> Future[Outcome] | None:
+    def handle_timer(self, now: float) -> Future[RequestOutcome] | None:
         """End leases, or do one portion of background work; None when nothing is due.
 
         Send the outcome before the next call, so that a sweep over many items does not outrun the network.
@@ -254,20 +256,20 @@ class Rendezvous:
             self._sweep_at = None
         repeating: list[bool] = []
 
-        def work(session: Session) -> None:
+        def work(session: RendezvousSession) -> None:
             sweep(session)
             repeating[:] = [session.state.repeat is not None]
 
-        def committed(_: Outcome) -> None:
+        def committed(_: RequestOutcome) -> None:
             with self._lock:
                 self._sweeping = False
                 self._unanswered.repeating = repeating[0]
 
-        def failed(_: Exception) -> Outcome:
+        def failed(_: Exception) -> RequestOutcome:
             with self._lock:
                 self._sweeping = False
                 self._sweep_at = self._now + RETRY_AFTER
-            return Outcome()
+            return RequestOutcome()
 
         return self._submit(work, "sweep", committed, failed)
 
@@ -283,11 +285,11 @@ class Rendezvous:
 
     # Inside.
 
-    def _transaction(self, core: Callable[[Session], object]) -> Callable[[Transaction], Outcome]:
+    def _transaction(self, core: Callable[[RendezvousSession], object]) -> Callable[[Transaction], RequestOutcome]:
         answered = self._unanswered.answered
 
-        def run(tx: Transaction) -> Outcome:
-            session = Session(tx, self._config, answered)
+        def run(tx: Transaction) -> RequestOutcome:
+            session = RendezvousSession(tx, self._config, answered)
             core(session)
             session.finish()
             return session.out.build()
@@ -296,14 +298,14 @@ class Rendezvous:
 
     def _submit(
         self,
-        core: Callable[[Session], object],
+        core: Callable[[RendezvousSession], object],
         name: str,
-        committed: Callable[[Outcome], None] | None = None,
-        failed: Callable[[Exception], Outcome] | None = None,
-    ) -> Future[Outcome]:
-        result: Future[Outcome] = Future()
+        committed: Callable[[RequestOutcome], None] | None = None,
+        failed: Callable[[Exception], RequestOutcome] | None = None,
+    ) -> Future[RequestOutcome]:
+        result: Future[RequestOutcome] = Future()
 
-        def after(job: Future[Outcome]) -> None:
+        def after(job: Future[RequestOutcome]) -> None:
             error = job.exception()
             if error is None:
                 outcome = job.result()
@@ -314,10 +316,10 @@ class Rendezvous:
                 outcome = give_up(error)
             result.set_result(outcome)
 
-        def give_up(error: BaseException) -> Outcome:
+        def give_up(error: BaseException) -> RequestOutcome:
             reason = error if isinstance(error, Exception) else RuntimeError(repr(error))
             self._tell(WorkFailed(name, reason))
-            return Outcome() if failed is None else failed(reason)
+            return RequestOutcome() if failed is None else failed(reason)
 
         try:
             job = self._database.write(self._transaction(core))
@@ -326,24 +328,24 @@ class Rendezvous:
         job.add_done_callback(after)
         return result
 
-    def _submit_surely(self, core: Callable[[Session], None]) -> Future[Outcome]:
-        def failed(_: Exception) -> Outcome:
+    def _submit_surely(self, core: Callable[[RendezvousSession], None]) -> Future[RequestOutcome]:
+        def failed(_: Exception) -> RequestOutcome:
             with self._lock:
                 self._again.append(core)
                 self._again_at = self._now + RETRY_AFTER
-            return Outcome()
+            return RequestOutcome()
 
-        def committed(_: Outcome) -> None:
+        def committed(_: RequestOutcome) -> None:
             if core == self._resync:
                 with self._lock:
                     self._unanswered.clear()
 
         return self._submit(core, "TopologyStarted" if core == self._resync else "LeaseEnded", committed, failed)
 
-    def _resync(self, session: Session) -> None:
+    def _resync(self, session: RendezvousSession) -> None:
         begin_resync(session)
 
-    def _take_note(self, outcome: Outcome) -> None:
+    def _take_note(self, outcome: RequestOutcome) -> None:
         """In the writer's thread, after the commit."""
         kept = True
         with self._lock:
@@ -370,7 +372,7 @@ class Rendezvous:
         statement = "DELETE FROM kept_events WHERE no IN (SELECT no FROM kept_events ORDER BY no LIMIT ?)"
         self._submit(lambda session: session.tx.execute(statement, (count,)), "max_kept_events")
 
-    def _reply_alone(self, node: str, request: RendezvousRequest, code: Code, reason: str) -> Outcome:
+    def _reply_alone(self, node: str, request: RendezvousRequest, code: Code, reason: str) -> RequestOutcome:
         self._note(node, request, code, reason)
         out = OutcomeBuilder()
         out.reply(node, request.number, code, reason)
@@ -404,8 +406,8 @@ class Rendezvous:
             self._observer(event)
 
 
-def _done(outcome: Outcome) -> Future[Outcome]:
-    future: Future[Outcome] = Future()
+def _done(outcome: RequestOutcome) -> Future[RequestOutcome]:
+    future: Future[RequestOutcome] = Future()
     future.set_result(outcome)
     return future
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from psirp_stack.control.codes import CONTROL_PREFIX, Code
 from psirp_stack.control.messages import ROOT_SCOPE, Match, ScopePolicy, ScopePublished, ScopeUnpublished, encode
 from psirp_stack.rendezvous.config import RendezvousConfig
-from psirp_stack.rendezvous.declarations import WHOLE_SCOPE, Role, declaration_hash
-from psirp_stack.rendezvous.outcome import OutcomeBuilder, RefusedError
-from psirp_stack.rendezvous.tables import ROOT, ItemRow, Life, NodeRow, Phase, ScopeRow, Tables
+from psirp_stack.rendezvous.declarations import WHOLE_SCOPE, DeclaredRole, declaration_hash
+from psirp_stack.rendezvous.outcome import OutcomeBuilder, RequestRefusedError
+from psirp_stack.rendezvous.tables import ROOT, ItemRow, NodeLife, NodeRow, Phase, ScopeRow, Tables
 from storage import Transaction
 
 GONE_CHECK_INTERVAL = 1024
@@ -21,7 +21,7 @@ MAX_LIVES = 8
 
 
 @dataclass(slots=True)
-class State:
+class RendezvousState:
     """The single row of `rendezvous_state`."""
 
     generation: int
@@ -32,7 +32,7 @@ class State:
     repeat_above: int
 
 
-class Session(Tables):
+class RendezvousSession(Tables):
     """The state, for the length of one transaction."""
 
     def __init__(self, tx: Transaction, config: RendezvousConfig, answered: int = 0) -> None:
@@ -40,34 +40,36 @@ class Session(Tables):
         self.config = config
         self.out = OutcomeBuilder()
         self._answered = answered
-        self._state: State | None = None
+        self._state: RendezvousState | None = None
         self._touched: dict[int, ItemRow] = {}
         self._dirty_nodes: dict[int, NodeRow] = {}
         self._dirty_scopes: dict[int, ScopeRow] = {}
         self._maybe_idle: dict[int, ScopeRow] = {}
 
     @property
-    def state(self) -> State:
+    def state(self) -> RendezvousState:
         if self._state is None:
             (row,) = self.tx.execute(
                 "SELECT generation, answered, scopes, resync, repeat, repeat_above FROM rendezvous_state"
             )
-            self._state = State(*row)
+            self._state = RendezvousState(*row)
         return self._state
 
     # Lives of nodes.
 
     def living(self, name: str, boot: int) -> NodeRow | None:
         """The row that speaks for the node: what it is declaring, or else what it has declared."""
-        rows = [row for row in self.lives(name) if row.state != Life.OVER and row.boot == boot]
+        rows = [row for row in self.lives(name) if row.state != NodeLife.OVER and row.boot == boot]
         return rows[-1] if rows else None
 
-    def begin_life(self, name: str, boot: int, state: Life = Life.CURRENT) -> NodeRow:
+    def begin_life(self, name: str, boot: int, state: NodeLife = NodeLife.CURRENT) -> NodeRow:
         lives = self.lives(name)
         if len(lives) >= MAX_LIVES:
-            raise RefusedError(Code.LIMIT_REACHED, f"{len(lives)} former states of {name} are still being withdrawn")
+            raise RequestRefusedError(
+                Code.LIMIT_REACHED, f"{len(lives)} former states of {name} are still being withdrawn"
+            )
         if not lives and self._too_many_nodes():
-            raise RefusedError(Code.LIMIT_REACHED, f"max_nodes: {self.config.max_nodes} nodes are known")
+            raise RequestRefusedError(Code.LIMIT_REACHED, f"max_nodes: {self.config.max_nodes} nodes are known")
         return self.new_node(name, boot, state)
 
     def _too_many_nodes(self) -> bool:
@@ -75,8 +77,8 @@ class Session(Tables):
         return bool(count >= self.config.max_nodes)
 
     def end_life(self, row: NodeRow) -> None:
-        if row.state != Life.OVER:
-            row.state = Life.OVER
+        if row.state != NodeLife.OVER:
+            row.state = NodeLife.OVER
             self.mark_node(row)
             self.out.background = True
 
@@ -103,7 +105,7 @@ class Session(Tables):
 
     # Memberships.
 
-    def join(self, life: NodeRow, role: Role, sid: bytes, rid: bytes, key: bytes | None) -> bool:
+    def join(self, life: NodeRow, role: DeclaredRole, sid: bytes, rid: bytes, key: bytes | None) -> bool:
         """Make the node a publisher or subscriber of an item. False when it was one. Changes nothing when refused."""
         check_item_ids(sid, rid)
         scope = self.scope(sid)
@@ -111,18 +113,18 @@ class Session(Tables):
         if item is not None and self.is_member(item, role, life):
             return False
         if scope is not None and self.child_scope_named(scope, rid) is not None:
-            raise RefusedError(Code.SCOPE_WITH_SAME_ID, "there is a scope with this id in this scope")
+            raise RequestRefusedError(Code.SCOPE_WITH_SAME_ID, "there is a scope with this id in this scope")
         if scope is not None and scope.present:
             self.check_allowed(scope, role, key)
-        elif role is Role.PUBLISHES and not self.config.create_scopes:
-            raise RefusedError(Code.FATHER_DOES_NOT_EXIST, "the scope is not there: publish it first")
+        elif role is DeclaredRole.PUBLISHES and not self.config.create_scopes:
+            raise RequestRefusedError(Code.FATHER_DOES_NOT_EXIST, "the scope is not there: publish it first")
         if life.items >= self.config.max_items_per_node:
-            raise RefusedError(Code.LIMIT_REACHED, f"max_items_per_node: {life.name} has {life.items} items")
+            raise RequestRefusedError(Code.LIMIT_REACHED, f"max_items_per_node: {life.name} has {life.items} items")
         others = [] if item is None else self._boots_of_others(item, role, life)
         if item is not None and not others:
             self._check_room(item, role)
         if scope is None or not scope.present:
-            scope = self.make_implicit(sid, present=role is Role.PUBLISHES)
+            scope = self.make_implicit(sid, present=role is DeclaredRole.PUBLISHES)
         if item is None:
             item = self.new_item(scope, rid)
         self.tx.execute(
@@ -137,7 +139,7 @@ class Session(Tables):
         self.touch(item, changed=life.boot not in others)
         return True
 
-    def leave(self, life: NodeRow, role: Role, item: ItemRow) -> bool:
+    def leave(self, life: NodeRow, role: DeclaredRole, item: ItemRow) -> bool:
         """End a membership. False when there was none."""
         if not self.tx.execute(
             "DELETE FROM members WHERE item = ? AND role = ? AND node = ? RETURNING 1", (item.no, role, life.no)
@@ -153,35 +155,35 @@ class Session(Tables):
         self.touch(item, changed=changed)
         return True
 
-    def _boots_of_others(self, item: ItemRow, role: Role, life: NodeRow) -> list[int]:
+    def _boots_of_others(self, item: ItemRow, role: DeclaredRole, life: NodeRow) -> list[int]:
         """Boots of other rows of the same node that have the same membership."""
         if len(self.lives(life.name)) < 2:
             return []
         return [row.boot for row in self.lives(life.name) if row.no != life.no and self.is_member(item, role, row)]
 
     @staticmethod
-    def _count(item: ItemRow, role: Role, step: int) -> None:
-        if role is Role.PUBLISHES:
+    def _count(item: ItemRow, role: DeclaredRole, step: int) -> None:
+        if role is DeclaredRole.PUBLISHES:
             item.publishers += step
         else:
             item.subscribers += step
 
-    def _check_room(self, item: ItemRow, role: Role) -> None:
-        publishes = role is Role.PUBLISHES
+    def _check_room(self, item: ItemRow, role: DeclaredRole) -> None:
+        publishes = role is DeclaredRole.PUBLISHES
         count = item.publishers if publishes else item.subscribers
         most = self.config.max_publishers_per_item if publishes else self.config.max_subscribers_per_item
         if count >= most:
             name = "max_publishers_per_item" if publishes else "max_subscribers_per_item"
-            raise RefusedError(Code.LIMIT_REACHED, f"{name}: the item has {count}")
+            raise RequestRefusedError(Code.LIMIT_REACHED, f"{name}: the item has {count}")
 
-    def check_allowed(self, scope: ScopeRow, role: Role, key: bytes | None) -> None:
+    def check_allowed(self, scope: ScopeRow, role: DeclaredRole, key: bytes | None) -> None:
         if not allowed(scope.policy, role, key):
-            who = "publishers" if role is Role.PUBLISHES else "subscribers"
+            who = "publishers" if role is DeclaredRole.PUBLISHES else "subscribers"
             if key is None:
-                raise RefusedError(
+                raise RequestRefusedError(
                     Code.BAD_SIGNATURE, f"the scope is restricted to certain {who}: a credential is needed"
                 )
-            raise RefusedError(Code.NOT_ALLOWED, f"key {key.hex()[:16]}... is not among the scope's {who}")
+            raise RequestRefusedError(Code.NOT_ALLOWED, f"key {key.hex()[:16]}... is not among the scope's {who}")
 
     # Scopes that come and go with their use.
 
@@ -212,7 +214,7 @@ class Session(Tables):
 
     def _check_scope_room(self) -> None:
         if self.state.scopes >= self.config.max_scopes:
-            raise RefusedError(Code.LIMIT_REACHED, f"max_scopes: {self.state.scopes} scopes are known")
+            raise RequestRefusedError(Code.LIMIT_REACHED, f"max_scopes: {self.state.scopes} scopes are known")
 
     def add_edge(self, child: ScopeRow, parent: ScopeRow, maker: str | None) -> None:
         self.tx.execute("INSERT INTO edges (child, parent, maker) VALUES (?, ?, ?)", (child.no, parent.no, maker))
@@ -335,13 +337,15 @@ class Session(Tables):
             self.make_implicit(sid, present=True)  # somebody may have unpublished it since
             return False
         if scope is not None and scope.present:
-            self.check_allowed(scope, Role.SUBSCRIBES, key)
+            self.check_allowed(scope, DeclaredRole.SUBSCRIBES, key)
         if life.watches >= self.config.max_scopes_per_node:
-            raise RefusedError(Code.LIMIT_REACHED, f"max_scopes_per_node: {life.name} subscribes to {life.watches}")
+            raise RequestRefusedError(
+                Code.LIMIT_REACHED, f"max_scopes_per_node: {life.name} subscribes to {life.watches}"
+            )
         if scope is not None:
             most = self.config.max_watchers_per_scope
             if len(self.tx.execute("SELECT 1 FROM watchers WHERE scope = ? LIMIT ?", (scope.no, most))) >= most:
-                raise RefusedError(Code.LIMIT_REACHED, f"max_watchers_per_scope: the scope has {most}")
+                raise RequestRefusedError(Code.LIMIT_REACHED, f"max_watchers_per_scope: the scope has {most}")
         if scope is None or not scope.present:
             scope = self.make_implicit(sid, present=True)
         told = self._told_in_this_life(life, scope)
@@ -352,7 +356,7 @@ class Session(Tables):
         if told[0] != Phase.DONE:
             self.out.background = True
         life.watches += 1
-        life.digest ^= declaration_hash(Role.WATCHES, sid, WHOLE_SCOPE)
+        life.digest ^= declaration_hash(DeclaredRole.WATCHES, sid, WHOLE_SCOPE)
         self.mark_node(life)
         return True
 
@@ -360,7 +364,7 @@ class Session(Tables):
         if not self.tx.execute("DELETE FROM watchers WHERE scope = ? AND node = ? RETURNING 1", (scope.no, life.no)):
             return False
         life.watches -= 1
-        life.digest ^= declaration_hash(Role.WATCHES, scope.sid, WHOLE_SCOPE)
+        life.digest ^= declaration_hash(DeclaredRole.WATCHES, scope.sid, WHOLE_SCOPE)
         self.mark_node(life)
         self.look_idle(scope)
         return True
@@ -371,7 +375,7 @@ class Session(Tables):
     def _told_in_this_life(self, life: NodeRow, scope: ScopeRow) -> tuple[int, int, bytes]:
         """A node that declares again what it watches already is not told a second time."""
         for other in self.lives(life.name):
-            if other.no != life.no and other.boot == life.boot and other.state != Life.OVER:
+            if other.no != life.no and other.boot == life.boot and other.state != NodeLife.OVER:
                 rows = self.tx.execute(
                     "SELECT phase, after_no, after_rid FROM watchers WHERE scope = ? AND node = ?",
                     (scope.no, other.no),
@@ -382,19 +386,19 @@ class Session(Tables):
         return Phase.SCOPES, -1, b""
 
 
-def allowed(policy: ScopePolicy, role: Role, key: bytes | None) -> bool:
-    keys = policy.publishers if role is Role.PUBLISHES else policy.subscribers
+def allowed(policy: ScopePolicy, role: DeclaredRole, key: bytes | None) -> bool:
+    keys = policy.publishers if role is DeclaredRole.PUBLISHES else policy.subscribers
     return keys is None or key in keys
 
 
 def check_not_reserved(sid: bytes) -> None:
     if sid.startswith(CONTROL_PREFIX):
-        raise RefusedError(Code.WRONG_IDS, "ids that begin with 31 bytes of ff belong to the network itself")
+        raise RequestRefusedError(Code.WRONG_IDS, "ids that begin with 31 bytes of ff belong to the network itself")
 
 
 def check_item_ids(sid: bytes, rid: bytes) -> None:
     check_not_reserved(sid)
     if sid == ROOT_SCOPE:
-        raise RefusedError(Code.WRONG_IDS, "the root scope holds scopes only: an item needs a scope of its own")
+        raise RequestRefusedError(Code.WRONG_IDS, "the root scope holds scopes only: an item needs a scope of its own")
     if rid == WHOLE_SCOPE:
-        raise RefusedError(Code.WRONG_IDS, "a Rid of zeros stands for a scope, not for an item")
+        raise RequestRefusedError(Code.WRONG_IDS, "a Rid of zeros stands for a scope, not for an item")

@@ -6,7 +6,7 @@ from enum import IntEnum
 import msgspec
 
 from psirp_stack.control.messages import OPEN_SCOPE, ScopePolicy
-from psirp_stack.rendezvous.declarations import Role
+from psirp_stack.rendezvous.declarations import DeclaredRole
 from storage import Row, Transaction
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -16,7 +16,7 @@ ROOT = 0
 """The number of the root scope."""
 
 
-class Life(IntEnum):
+class NodeLife(IntEnum):
     """State of a row of `nodes`."""
 
     CURRENT = 0
@@ -124,7 +124,7 @@ class Tables:
             self.lives(name)
         return self._nodes[no]
 
-    def new_node(self, name: str, boot: int, state: Life) -> NodeRow:
+    def new_node(self, name: str, boot: int, state: NodeLife) -> NodeRow:
         lives = self.lives(name)
         ((no,),) = self.tx.execute(
             "INSERT INTO nodes (name, boot, state, digest, items, watches, last_number, parts, next_part)"
@@ -243,7 +243,7 @@ class Tables:
         del self._items[row.no]
         self._item_numbers[row.scope, row.rid] = None
 
-    def is_member(self, item: ItemRow, role: Role, node: NodeRow) -> bool:
+    def is_member(self, item: ItemRow, role: DeclaredRole, node: NodeRow) -> bool:
         return bool(
             self.tx.execute("SELECT 1 FROM members WHERE item = ? AND role = ? AND node = ?", (item.no, role, node.no))
         )

@@ -3,14 +3,14 @@
 import msgspec
 
 from psirp_stack.control.messages import MatchServed
-from psirp_stack.rendezvous.session import Session
+from psirp_stack.rendezvous.session import RendezvousSession
 
 Unserved = tuple[tuple[str, int], ...]
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Unserved).decode
 
 
-def note_served(session: Session, served: MatchServed) -> None:
+def note_served(session: RendezvousSession, served: MatchServed) -> None:
     """Keep what topology could not do, for `Explain`; forget items that are gone now that topology knows it."""
     item_of = (served.sid, served.rid)
     known = session.tx.execute("SELECT generation FROM unserved WHERE sid = ? AND rid = ?", item_of)
@@ -27,7 +27,7 @@ def note_served(session: Session, served: MatchServed) -> None:
         session.look_idle(scope)
 
 
-def _keep_report(session: Session, served: MatchServed, *, new: bool) -> None:
+def _keep_report(session: RendezvousSession, served: MatchServed, *, new: bool) -> None:
     if new:
         ((count,),) = session.tx.execute("SELECT count(*) FROM unserved")
         if count >= session.config.max_unserved_reports:
@@ -40,18 +40,18 @@ def _keep_report(session: Session, served: MatchServed, *, new: bool) -> None:
     )
 
 
-def unserved_of(session: Session, sid: bytes, rid: bytes) -> Unserved:
+def unserved_of(session: RendezvousSession, sid: bytes, rid: bytes) -> Unserved:
     rows = session.tx.execute("SELECT report FROM unserved WHERE sid = ? AND rid = ?", (sid, rid))
     return _decode(rows[0][0]) if rows else ()
 
 
-def begin_resync(session: Session) -> None:
+def begin_resync(session: RendezvousSession) -> None:
     """A topology manager began a life: all matches are said again, with generations above those of its former life."""
     session.state.resync = 0
     session.out.background = True
 
 
-def resync_portion(session: Session) -> None:
+def resync_portion(session: RendezvousSession) -> None:
     after = session.state.resync
     if after is None:
         return
@@ -66,14 +66,14 @@ def resync_portion(session: Session) -> None:
     session.out.background = True
 
 
-def begin_repeat(session: Session) -> None:
+def begin_repeat(session: RendezvousSession) -> None:
     """The rendezvous began a life: what topology did not answer may never have left the former one."""
     state = session.state
     state.repeat = 0 if state.answered < state.generation else None
     state.repeat_above = state.answered
 
 
-def repeat_portion(session: Session) -> None:
+def repeat_portion(session: RendezvousSession) -> None:
     after = session.state.repeat
     if after is None:
         return

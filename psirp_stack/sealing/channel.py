@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from psirp_stack.sealing.handshake import Handshake, HandshakeTimes
 from psirp_stack.sealing.keys import DomainKeys, Entropy, SessionKeys
-from psirp_stack.sealing.session import MAX_COUNTER, SealDrop, Session
+from psirp_stack.sealing.session import MAX_COUNTER, SealDrop, SealSession
 from psirp_stack.wire.numbers import COUNTER_OFFSET, OFFER_TYPE, SEALED_TYPE
 
 _LABEL = slice(0, COUNTER_OFFSET)
@@ -47,14 +47,14 @@ class SealedChannel:
         """Handshakes that succeeded."""
         self._entropy = entropy
         self._handshake = Handshake(domain, entropy, self.drops, self.config.handshake)
-        self._current: Session | None = None
-        self._former: Session | None = None
+        self._current: SealSession | None = None
+        self._former: SealSession | None = None
         self._former_until = 0.0
         self._renew_at = 0.0
         self._dead_at = 0.0
         self._heard_at = now
-        self._receiving: dict[bytes, Session] = {}
-        self._candidates: dict[bytes, Session] = {}
+        self._receiving: dict[bytes, SealSession] = {}
+        self._candidates: dict[bytes, SealSession] = {}
         self._handshake.want(now)
 
     @property
@@ -113,7 +113,7 @@ class SealedChannel:
         if kind == _OFFER:
             keys = self._handshake.receive(data, now)
             if keys is not None:
-                self._made(self._candidates.get(_label(keys)) or Session(keys), now)
+                self._made(self._candidates.get(_label(keys)) or SealSession(keys), now)
             self._follow_candidates()
             return None
         if kind != _SEALED:
@@ -134,9 +134,11 @@ class SealedChannel:
         """Hold what opens frames for every agreement of the handshake, and for no other."""
         wanted = {_label(keys): keys for keys in self._handshake.candidates}
         if wanted.keys() != self._candidates.keys():
-            self._candidates = {label: self._candidates.get(label) or Session(keys) for label, keys in wanted.items()}
+            self._candidates = {
+                label: self._candidates.get(label) or SealSession(keys) for label, keys in wanted.items()
+            }
 
-    def _made(self, session: Session, now: float) -> None:
+    def _made(self, session: SealSession, now: float) -> None:
         config = self.config
         self.sessions += 1
         self._former, self._former_until = self._current, now + config.overlap

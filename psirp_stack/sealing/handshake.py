@@ -21,7 +21,7 @@ import hmac
 from collections import Counter, deque
 from dataclasses import dataclass
 
-from psirp_stack.sealing.keys import DomainKeys, Entropy, SessionKeys, Share, WeakShareError, session_keys
+from psirp_stack.sealing.keys import DomainKeys, Entropy, HandshakeShare, SessionKeys, WeakShareError, session_keys
 from psirp_stack.sealing.offers import NOBODY, NOT_CONFIRMED, Offer, OfferError, Step, pack_offer, parse_offer
 from psirp_stack.sealing.session import SealDrop
 
@@ -53,7 +53,7 @@ class Handshake:
         self._domain = domain
         self._entropy = entropy
         self._drops = drops
-        self._share: Share | None = None
+        self._share: HandshakeShare | None = None
         self._share_until = 0.0
         self._candidates: dict[tuple[bytes, bytes], SessionKeys] = {}
         self._last: SessionKeys | None = None
@@ -129,7 +129,7 @@ class Handshake:
         if self._wanted and self._retry_at <= now:
             self._say_again(now)
 
-    def _fresh(self, share: Share, offer: Offer) -> SessionKeys | None:
+    def _fresh(self, share: HandshakeShare, offer: Offer) -> SessionKeys | None:
         """An offer that the neighbour made for our present share."""
         name = (offer.share, offer.public)
         keys = self._candidates.get(name)
@@ -172,9 +172,9 @@ class Handshake:
             share = self._present_share(now)
             self._say(Step.ASK, share.id, share.public, NOBODY, NOT_CONFIRMED)
 
-    def _present_share(self, now: float) -> Share:
+    def _present_share(self, now: float) -> HandshakeShare:
         if self._share is None:
-            self._share = Share.new(self._entropy)
+            self._share = HandshakeShare.new(self._entropy)
             self._share_until = now + self.times.share_life
         return self._share
 

@@ -61,7 +61,7 @@ class DomainKeys:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class HandshakeShare:
     """One end's part of a handshake. It is used for one session and forgotten."""
 
     id: bytes
@@ -98,7 +98,7 @@ class SessionKeys:
     receive: DirectionKeys
 
 
-def session_keys(domain: DomainKeys, share: Share, peer: bytes, peer_public: bytes) -> SessionKeys:
+def session_keys(domain: DomainKeys, share: HandshakeShare, peer: bytes, peer_public: bytes) -> SessionKeys:
     """The session of our share and the peer's. Raises `WeakShareError` for a share that is none."""
     if len(peer_public) != PUBLIC_BYTES:
         raise ValueError(f"a share has {PUBLIC_BYTES} bytes, not {len(peer_public)}")

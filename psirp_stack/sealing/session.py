@@ -43,7 +43,7 @@ class SealDrop(StrEnum):
     WRONG_CONFIRMATION = "offer whose confirmation is wrong"
 
 
-class ReplayWindow:
+class FrameWindow:
     """Which numbers have arrived. Frames mostly come in order: those only move two integers."""
 
     __slots__ = ("_before", "_run", "highest")
@@ -124,7 +124,7 @@ class ReceivingKey:
     def __init__(self, keys: DirectionKeys) -> None:
         self.label = bytes((SEALED_TYPE,)) + keys.label
         """What its frames begin with."""
-        self._window = ReplayWindow()
+        self._window = FrameWindow()
         self._decrypt = AESGCM(keys.key).decrypt
 
     def open(self, sealed: bytes) -> bytes | SealDrop:
@@ -166,7 +166,7 @@ class ReceivingKey:
         return frames
 
 
-class Session:
+class SealSession:
     """The keys of one session at work."""
 
     __slots__ = ("keys", "receiving", "sending")

@@ -17,7 +17,7 @@ SLOT_COST = 512
 """What a version that is known of costs, in bookkeeping, until it is handed up."""
 
 
-class Holder(StrEnum):
+class ByteHolder(StrEnum):
     """Whose share was used up."""
 
     ALL = "all of the node"
@@ -25,12 +25,14 @@ class Holder(StrEnum):
     SOURCE = "a publisher"
 
 
-class Account:
+class ByteAccount:
     """Bytes that somebody holds."""
 
     __slots__ = ("_above", "_holder", "_limit", "_refused", "used")
 
-    def __init__(self, holder: Holder, limit: int, above: "Account | None", refused: Counter[Holder]) -> None:
+    def __init__(
+        self, holder: ByteHolder, limit: int, above: "ByteAccount | None", refused: Counter[ByteHolder]
+    ) -> None:
         self.used = 0
         self._holder = holder
         self._limit = limit
@@ -63,23 +65,23 @@ class Accounts:
     """The accounts of one node."""
 
     def __init__(self, most: int, most_of_a_link: int, most_of_a_source: int) -> None:
-        self.refused: Counter[Holder] = Counter()
+        self.refused: Counter[ByteHolder] = Counter()
         self._most_of_a_link = most_of_a_link
         self._most_of_a_source = most_of_a_source
-        self._all = Account(Holder.ALL, most, None, self.refused)
-        self._links: dict[Hashable, Account] = {}
+        self._all = ByteAccount(ByteHolder.ALL, most, None, self.refused)
+        self._links: dict[Hashable, ByteAccount] = {}
 
     @property
     def used(self) -> int:
         return self._all.used
 
-    def link(self, link: Hashable) -> Account:
+    def link(self, link: Hashable) -> ByteAccount:
         """The account of a link; links are few, and known to the node."""
         account = self._links.get(link)
         if account is None:
-            account = self._links[link] = Account(Holder.LINK, self._most_of_a_link, self._all, self.refused)
+            account = self._links[link] = ByteAccount(ByteHolder.LINK, self._most_of_a_link, self._all, self.refused)
         return account
 
-    def source(self, link: Hashable) -> Account:
+    def source(self, link: Hashable) -> ByteAccount:
         """A new account of a publisher that was first heard by this link."""
-        return Account(Holder.SOURCE, self._most_of_a_source, self.link(link), self.refused)
+        return ByteAccount(ByteHolder.SOURCE, self._most_of_a_source, self.link(link), self.refused)

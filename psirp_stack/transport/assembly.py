@@ -6,7 +6,7 @@ from psirp_stack.transport.accounts import BODY_COST
 from psirp_stack.transport.early_segments import EarlySegments
 from psirp_stack.transport.reader_room import ReaderRoom
 from psirp_stack.transport.reassembly import Body
-from psirp_stack.transport.source import Slot, Source
+from psirp_stack.transport.source import PublisherSequence, Slot
 
 
 class Assembly:
@@ -24,7 +24,7 @@ class Assembly:
     def has_no_room_for(self, version_id: bytes) -> bool:
         return version_id in self._unopened
 
-    def open(self, source: Source, slot: Slot, now: float) -> Body | None:
+    def open(self, source: PublisherSequence, slot: Slot, now: float) -> Body | None:
         """Make a place for a version's content, with what is there of it already; None without room for it."""
         announced = slot.announcement
         if announced is None or slot.body is not None or slot.complete:
@@ -59,7 +59,7 @@ class Assembly:
         self._drop(body)
         return content
 
-    def close(self, source: Source, slot: Slot, sources: Iterable[Source]) -> None:
+    def close(self, source: PublisherSequence, slot: Slot, sources: Iterable[PublisherSequence]) -> None:
         """Let go of a version's content, unless another version of these sources has the same."""
         body, slot.body = slot.body, None
         if slot.complete:

@@ -9,7 +9,7 @@ answer that travels longer than `LOOK_BACK` leaves out what was published meanwh
 import math
 
 from psirp_stack.transport.receiver_context import Since
-from psirp_stack.transport.source import Source
+from psirp_stack.transport.source import PublisherSequence
 
 LOOK_BACK = 0.1
 """Seconds that a request may travel: what was published that much before the subscription is asked for as well."""
@@ -37,7 +37,7 @@ class Beginning:
         """The version to go on from."""
         return self._since if self._last is None else self._last
 
-    def waited_ms(self, source: Source, now: float) -> int:
+    def waited_ms(self, source: PublisherSequence, now: float) -> int:
         """How far back a publisher has to look; 0 when the subscriber named a version, and nothing else will do."""
         if self._last is None and self._since is not None:
             return 0
@@ -53,7 +53,7 @@ class Beginning:
             return None
         return start
 
-    def accepts(self, source: Source, settled_ms: int | None, now: float) -> bool:
+    def accepts(self, source: PublisherSequence, settled_ms: int | None, now: float) -> bool:
         """Whether a start that was asked for leaves out nothing. If not, the next request looks back further."""
         if settled_ms is None or self._is_settled(settled_ms, now):
             return True

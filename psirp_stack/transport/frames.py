@@ -141,7 +141,7 @@ def control_frame(
     )
 
 
-class ControlFrame(NamedTuple):
+class TransportFrame(NamedTuple):
     """A frame of the transport that is no plain segment, taken apart."""
 
     kind: int
@@ -156,7 +156,7 @@ class ControlFrame(NamedTuple):
     payload: bytes
 
 
-def read_control(frame: bytes) -> ControlFrame | None:
+def read_control(frame: bytes) -> TransportFrame | None:
     """None for what is malformed or no frame about an item."""
     size = len(frame)
     if size >= _METADATA_END and frame[_TYPES_AT:_TYPES_END] in _CONTROL_STARTS and frame[0] == FORWARDING_TYPE:
@@ -187,13 +187,13 @@ def read_control(frame: bytes) -> ControlFrame | None:
             return None
         seqnum = int.from_bytes(frame[_SEQNUM_AT:_SEQNUM_END], "big")
         length, max_seqnum = _TWO_NUMBERS.unpack_from(frame, _LENGTH_AT)
-        return ControlFrame(
+        return TransportFrame(
             kind, item, vrid, seqnum, frame[_COLLECTED_AT:_LENGTH_AT], length, max_seqnum, authentication, payload
         )
     return _read_any_order(frame)
 
 
-def _read_any_order(frame: bytes) -> ControlFrame | None:
+def _read_any_order(frame: bytes) -> TransportFrame | None:
     """As the wire format allows it: headers in any order."""
     try:
         parsed = parse(frame)
@@ -205,7 +205,7 @@ def _read_any_order(frame: bytes) -> ControlFrame | None:
     item = rendezvous.sid + rendezvous.rid
     if metadata is not None and (metadata.sid + metadata.rid != item or metadata.vrid != rendezvous.vrid):
         return None
-    return ControlFrame(
+    return TransportFrame(
         int(rendezvous.type),
         item,
         rendezvous.vrid,

@@ -11,14 +11,14 @@ from psirp_stack.transport.beginning import LOOK_BACK, Beginning
 from psirp_stack.transport.config import MAX_CONTENT_BYTES, VERSION_COST
 from psirp_stack.transport.early_segments import EarlySegments
 from psirp_stack.transport.events import Dropped, VersionArrived, VersionSkipped
-from psirp_stack.transport.frames import ControlFrame, is_usable
+from psirp_stack.transport.frames import TransportFrame, is_usable
 from psirp_stack.transport.messages import Announcement, Have, Retained, segment_count, valid_segment_size
 from psirp_stack.transport.reader_room import ReaderRoom
 from psirp_stack.transport.reassembly import Body
 from psirp_stack.transport.receiver_context import ReceiverContext, Since
 from psirp_stack.transport.recent_versions import RecentVersions
-from psirp_stack.transport.requests import Requests
-from psirp_stack.transport.source import Slot, Source
+from psirp_stack.transport.requests import RepairRequests
+from psirp_stack.transport.source import PublisherSequence, Slot
 from psirp_stack.transport.source_state import SourceState
 from psirp_stack.transport.version_check import parts_as_announced, refusal
 
@@ -38,10 +38,10 @@ class ItemReceiver:
         self.key = bytes(item)
         self.policy: ScopePolicy = OPEN_SCOPE
         self.served_by: str | None = None
-        self.sources: dict[str, Source] = {}
+        self.sources: dict[str, PublisherSequence] = {}
         self._beginning = Beginning(since, future_only, now)
         self._room = ReaderRoom(context)
-        self._requests = Requests(self, life, self._beginning, self._room)
+        self._requests = RepairRequests(self, life, self._beginning, self._room)
         self._early = EarlySegments(context)
         self._assembly = Assembly(self._room, self._early)
         self._recent = RecentVersions(context.config.recent_versions)
@@ -112,12 +112,12 @@ class ItemReceiver:
             if source is not None and source.expected is not None and source.guess_due is None:
                 source.guess_due, source.guesses = now + self.context.config.reorder_delay, 0
 
-    def _latest_source(self) -> Source | None:
+    def _latest_source(self) -> PublisherSequence | None:
         return max(self.sources.values(), key=attrgetter("heard"), default=None)
 
     def announcement(
         self,
-        control: ControlFrame,
+        control: TransportFrame,
         way: bytes,
         announced: Announcement,
         now: float,
@@ -200,7 +200,7 @@ class ItemReceiver:
         source.fill(now)
         self._let_go_before(source, message.oldest, now)
 
-    def _told_start(self, source: Source, message: Retained, start: int, now: float) -> None:
+    def _told_start(self, source: PublisherSequence, message: Retained, start: int, now: float) -> None:
         if not message.known:
             reason = "the version to go on from is not retained; beginning with the oldest that is"
             self._skip(source, 0, start - 1, reason)
@@ -214,7 +214,7 @@ class ItemReceiver:
             self._recent.forget()
         self._begin(source, start, now)
 
-    def _begin(self, source: Source, start: int, now: float) -> None:
+    def _begin(self, source: PublisherSequence, start: int, now: float) -> None:
         """The publisher said where we begin: what is before that is not for us, what is there already is handed up."""
         for number in [number for number in source.slots if number < start]:
             self._close(source, source.slots[number])
@@ -223,7 +223,9 @@ class ItemReceiver:
         self._hand_up(source, now)
         self._acknowledge_soon(source, now)
 
-    def _believed(self, control: ControlFrame, announced: Announcement, way: bytes, now: float) -> Source | None:
+    def _believed(
+        self, control: TransportFrame, announced: Announcement, way: bytes, now: float
+    ) -> PublisherSequence | None:
         """The publisher's state, if the announcement counts; nothing has changed if it does not.
 
         What is signed wrongly does not count. Nor does what somebody says in the name of a publisher that is known to
@@ -246,24 +248,24 @@ class ItemReceiver:
         self._was_heard(source, way, now)
         return source
 
-    def _was_heard(self, source: Source, way: bytes, now: float) -> None:
+    def _was_heard(self, source: PublisherSequence, way: bytes, now: float) -> None:
         source.was_heard(now)
         if is_usable(way):
             source.way = way
 
-    def _new_life(self, source: Source, epoch: int, now: float) -> Source:
+    def _new_life(self, source: PublisherSequence, epoch: int, now: float) -> PublisherSequence:
         """The publisher itself says that it is in another epoch than it was heard in."""
         if source.epoch and source.expected is not None and source.expected <= source.newest:
             self._skip(source, source.expected, source.newest, "the publisher began a new life without them")
         self._let_go(source)
-        fresh = Source(source.name, source.config, now, source.account, LOOK_BACK, source.token)
+        fresh = PublisherSequence(source.name, source.config, now, source.account, LOOK_BACK, source.token)
         fresh.epoch, fresh.way, fresh.round_trip = epoch, source.way, source.round_trip
         fresh.join_tries, fresh.questioned_at = source.join_tries, source.questioned_at
         self.context.urgent.pop(source, None)
         self.sources[source.name] = fresh
         return fresh
 
-    def _new_source(self, publisher: str, now: float) -> Source:
+    def _new_source(self, publisher: str, now: float) -> PublisherSequence:
         if len(self.sources) >= self.context.config.max_sources:
             others = [source for source in self.sources.values() if source.name != self.served_by]
             oldest = min(others, key=attrgetter("heard"))
@@ -271,7 +273,7 @@ class ItemReceiver:
             self.context.urgent.pop(oldest, None)
             del self.sources[oldest.name]
             self.context.counters.sources_forgotten += 1
-        source = self.sources[publisher] = Source(
+        source = self.sources[publisher] = PublisherSequence(
             publisher,
             self.context.config,
             now,
@@ -281,16 +283,16 @@ class ItemReceiver:
         )
         return source
 
-    def _let_go(self, source: Source) -> None:
+    def _let_go(self, source: PublisherSequence) -> None:
         """Forget what a publisher left unfinished."""
         for slot in list(source.slots.values()):
             self._close(source, slot)
             source.forget(slot.number)
 
-    def _close(self, source: Source, slot: Slot) -> None:
+    def _close(self, source: PublisherSequence, slot: Slot) -> None:
         self._assembly.close(source, slot, self.sources.values())
 
-    def _let_go_before(self, source: Source, oldest: int, now: float) -> None:
+    def _let_go_before(self, source: PublisherSequence, oldest: int, now: float) -> None:
         """Versions before this one cannot be had any more; what is there of them is handed up all the same."""
         if source.expected is None or source.expected >= oldest:
             return
@@ -307,13 +309,13 @@ class ItemReceiver:
         source.fill(now)
         self._acknowledge_soon(source, now)
 
-    def _skip(self, source: Source, first: int, last: int, reason: str) -> None:
+    def _skip(self, source: PublisherSequence, first: int, last: int, reason: str) -> None:
         self.context.counters.skipped += last - first + 1
         self.context.tell(VersionSkipped(self.item, source.name, source.epoch, first, last, reason))
 
     # Putting together.
 
-    def _open(self, source: Source, slot: Slot, now: float) -> bool:
+    def _open(self, source: PublisherSequence, slot: Slot, now: float) -> bool:
         """Make a place for a version's content, if there is room for it; true when content is awaited now."""
         body = self._assembly.open(source, slot, now)
         if body is None:
@@ -347,7 +349,7 @@ class ItemReceiver:
             if slots:
                 self._hand_up(source, now)
 
-    def _refused(self, source: Source | None, announced: Announcement, reason: str, now: float) -> None:
+    def _refused(self, source: PublisherSequence | None, announced: Announcement, reason: str, now: float) -> None:
         """An announcement whose signature does not count may be a forgery of one that is to come. A version that is
         known to exist is asked for again, and given up only when the publisher was asked several times: otherwise one
         that cannot be proved would stop all that follow."""
@@ -364,7 +366,7 @@ class ItemReceiver:
                 self._skip(source, slot.number, slot.number, reason)
             self._hand_up(source, now)
 
-    def _hand_up(self, source: Source, now: float) -> None:
+    def _hand_up(self, source: PublisherSequence, now: float) -> None:
         """Everything that is complete and has its turn."""
         context = self.context
         expected = source.expected
@@ -411,7 +413,7 @@ class ItemReceiver:
         else:
             self._acknowledge_soon(source, now)
 
-    def _is_repeated(self, source: Source, slot: Slot) -> bool:
+    def _is_repeated(self, source: PublisherSequence, slot: Slot) -> bool:
         """Whether another publisher, or this one in an earlier life, has sent the same content."""
         repeated = self._recent.is_repeated(slot.version_id, (source.name, source.epoch))
         self.context.counters.equal_versions += repeated
@@ -419,11 +421,11 @@ class ItemReceiver:
 
     # Answers.
 
-    def _acknowledge_soon(self, source: Source, now: float) -> None:
+    def _acknowledge_soon(self, source: PublisherSequence, now: float) -> None:
         if source.ack_due is None and source.expected is not None:
             source.ack_due = now + self.context.config.ack_delay
 
-    def have(self, source: Source, now: float) -> Have | None:
+    def have(self, source: PublisherSequence, now: float) -> Have | None:
         """What to tell a publisher now."""
         return self._requests.acknowledgement(source, now)
 
@@ -453,7 +455,7 @@ class ItemReceiver:
         expires = self._early.due
         return expires if due is None or (expires is not None and expires < due) else due
 
-    def _handle_source(self, source: Source, now: float) -> float | None:
+    def _handle_source(self, source: PublisherSequence, now: float) -> float | None:
         config = self.context.config
         times: list[float] = []
         if source.question_due is not None:
@@ -484,7 +486,7 @@ class ItemReceiver:
                 times.append(source.ack_due)
         return min(times, default=None)
 
-    def _put_to_sleep(self, source: Source) -> None:
+    def _put_to_sleep(self, source: PublisherSequence) -> None:
         """Nobody answers: free what is held, and wait to hear from the publisher."""
         source.does_not_answer()
         unfinished = [slot for slot in source.slots.values() if not slot.complete]

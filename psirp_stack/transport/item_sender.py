@@ -16,7 +16,7 @@ from psirp_stack.transport.peer import Answer, Peer, new_peer
 from psirp_stack.transport.positions import Positions
 from psirp_stack.transport.repairs import Repairs
 from psirp_stack.transport.sender_context import SenderContext
-from psirp_stack.transport.stream import Stream
+from psirp_stack.transport.stream import VersionStream
 from psirp_stack.transport.versions import Version, Versions
 
 
@@ -31,7 +31,7 @@ class ItemSender:
         self.positions = Positions(versions, 2 * context.config.push_versions, context.wall_ms)
         self.frames = ItemFrames(context, self.key, self.positions)
         self.generation = -1
-        self.streams: list[Stream] = []
+        self.streams: list[VersionStream] = []
         self.peers: dict[str, Peer] = {}
         self.ready = False
         self.due: float | None = None
@@ -72,7 +72,7 @@ class ItemSender:
         granted = [grant for grant in filters if grant.subscribers and is_usable(grant.fid)]
         self._resize(min((grant.mtu for grant in granted), default=None), former)
         for grant in granted:
-            stream = Stream(self, grant.fid, grant.mtu)
+            stream = VersionStream(self, grant.fid, grant.mtu)
             staying, new = [], []
             for name in grant.subscribers:
                 if name == self.context.name or name in self.peers:
@@ -91,7 +91,7 @@ class ItemSender:
         self._note_joining()
         self._repairs.keep_only(self.peers.values())
 
-    def _place(self, stream: Stream, staying: list[Peer], new: list[Peer], now: float) -> None:
+    def _place(self, stream: VersionStream, staying: list[Peer], new: list[Peer], now: float) -> None:
         """Where a new filter's stream begins."""
         if staying:
             furthest = max(staying, key=lambda peer: (peer.stream.next_number, peer.stream.next_segment)).stream
@@ -152,7 +152,7 @@ class ItemSender:
                 return frame
         return None
 
-    def _sent_segments(self, stream: Stream, number: int) -> int:
+    def _sent_segments(self, stream: VersionStream, number: int) -> int:
         """How many segments of a version went along a filter; the others will come by themselves."""
         if number < stream.next_number:
             out = self.positions.outgoing(number)
@@ -232,7 +232,7 @@ class ItemSender:
             self._probe(peer)
         self._settle(stream)
 
-    def _settle(self, stream: Stream) -> None:
+    def _settle(self, stream: VersionStream) -> None:
         """After a member moved: the window, and what everybody has."""
         stream.refresh()
         waited_for = [peer.acked for peer in self.peers.values() if not peer.behind]

@@ -11,7 +11,7 @@ from psirp_stack.transport.messages import Ask
 from psirp_stack.transport.positions import Positions
 
 
-class Start(NamedTuple):
+class JoinStart(NamedTuple):
     start: int
     known: bool
     """False when the version to go on from is not retained."""
@@ -19,7 +19,7 @@ class Start(NamedTuple):
     """It is right after the version that the subscriber named."""
 
 
-def start_for(ask: Ask, joined: int, positions: Positions, now: float) -> Start:
+def start_for(ask: Ask, joined: int, positions: Positions, now: float) -> JoinStart:
     """`joined` is one above the version that was the newest when the subscriber came."""
     versions = positions.versions
     waited = ask.waited_ms / 1000
@@ -30,13 +30,13 @@ def start_for(ask: Ask, joined: int, positions: Positions, now: float) -> Start:
         elif ask.since_id is not None:
             found = _place_of(ask.since_id, waited, positions, now)
         if found is not None and versions.oldest - 1 <= found <= positions.newest:
-            return Start(found + 1, True, True)
+            return JoinStart(found + 1, True, True)
         if not waited:
-            return Start(versions.oldest, False, False)
+            return JoinStart(versions.oldest, False, False)
     start = min(joined, positions.first_within(waited, now))
     if not ask.future_only:
         start -= 1  # what was current then
-    return Start(max(start, versions.oldest, 1), True, False)
+    return JoinStart(max(start, versions.oldest, 1), True, False)
 
 
 def _place_of(version_id: bytes, waited: float, positions: Positions, now: float) -> int | None:

@@ -9,11 +9,11 @@ from psirp_stack.control.rtt import RoundTrip
 from psirp_stack.transport.config import TransportConfig
 
 if TYPE_CHECKING:
-    from psirp_stack.transport.stream import Stream
+    from psirp_stack.transport.stream import VersionStream
 
 
 @dataclass(slots=True)
-class Job:
+class PeerSend:
     """Something to send to one receiver alone: a version's metadata, some of its segments, or what is retained."""
 
     number: int
@@ -39,7 +39,7 @@ class Peer:
     """One receiver of one item."""
 
     name: str
-    stream: "Stream"
+    stream: "VersionStream"
     joined: int
     """One above the newest version when it came: the first that is new to everybody."""
     acked: int
@@ -63,7 +63,7 @@ class Peer:
     """The last version that gave a measurement of the round trip."""
     repaired: int = 0
     """The highest version of which something was sent again: says nothing about round trips."""
-    jobs: "OrderedDict[int, Job]" = field(default_factory=OrderedDict)
+    jobs: "OrderedDict[int, PeerSend]" = field(default_factory=OrderedDict)
     answer: "Answer | None" = None
     """Tell it what is retained."""
     token: int = 0
@@ -71,7 +71,7 @@ class Peer:
     queued: bool = False
 
 
-def new_peer(name: str, stream: "Stream", newest: int, config: TransportConfig, now: float) -> Peer:
+def new_peer(name: str, stream: "VersionStream", newest: int, config: TransportConfig, now: float) -> Peer:
     """One who is to get the current version and all later ones."""
     round_trip = RoundTrip(config.initial_timeout, config.min_timeout, config.max_timeout)
     return Peer(name, stream, newest + 1, max(0, newest - 1), config.room_bytes, round_trip, touched=now)

@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from psirp_stack.transport.accounts import SEGMENT_COST, Account
+from psirp_stack.transport.accounts import SEGMENT_COST, ByteAccount
 from psirp_stack.transport.messages import MAX_RANGES, Range, segment_count
 
 if TYPE_CHECKING:
-    from psirp_stack.transport.source import Source
+    from psirp_stack.transport.source import PublisherSequence
 
 
 class Body:
@@ -28,7 +28,9 @@ class Body:
         "version_id",
     )
 
-    def __init__(self, version_id: bytes, size: int, segment_size: int, now: float, source: "Source") -> None:
+    def __init__(
+        self, version_id: bytes, size: int, segment_size: int, now: float, source: "PublisherSequence"
+    ) -> None:
         self.version_id = version_id
         self.size = size
         self.source = source
@@ -143,7 +145,7 @@ class Early:
 
     __slots__ = ("account", "held", "parts", "since")
 
-    def __init__(self, account: Account, now: float) -> None:
+    def __init__(self, account: ByteAccount, now: float) -> None:
         self.account = account
         self.parts: dict[int, bytes] = {}
         self.held = 0

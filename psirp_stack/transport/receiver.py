@@ -20,7 +20,7 @@ from psirp_stack.transport.config import TransportConfig
 from psirp_stack.transport.deadlines import Deadlines
 from psirp_stack.transport.events import Dropped, ReceiverEvent
 from psirp_stack.transport.frames import (
-    ControlFrame,
+    TransportFrame,
     control_frame,
     first_way,
     is_segment,
@@ -42,7 +42,7 @@ from psirp_stack.transport.messages import (
     encode,
 )
 from psirp_stack.transport.receiver_context import ReceiverContext, ReceiverCounters, Since
-from psirp_stack.transport.source import Source
+from psirp_stack.transport.source import PublisherSequence
 from psirp_stack.wire.codec import ZERO_ID, parse
 from psirp_stack.wire.numbers import HeaderType
 
@@ -172,7 +172,7 @@ class Receiver:
         return False
 
     def _receive_control(
-        self, state: ItemReceiver, control: ControlFrame, frame: bytes, link: Hashable, now: float
+        self, state: ItemReceiver, control: TransportFrame, frame: bytes, link: Hashable, now: float
     ) -> bool:
         if control.kind == _PUBLISH_DATA:
             verify = self._context.verify_packet
@@ -231,7 +231,7 @@ class Receiver:
         events = self._context.events
         return events.popleft() if events else None
 
-    def _say(self, state: ItemReceiver, source: Source, message: Want | Have | Ask) -> None:
+    def _say(self, state: ItemReceiver, source: PublisherSequence, message: Want | Have | Ask) -> None:
         fid = self._way_to(source, isinstance(message, Ask) and message.token > 0)
         if fid is None or len(self._out) >= MAX_OUT:
             self.counters.no_way += 1
@@ -246,7 +246,7 @@ class Receiver:
         way = first_way(self._internal, (fid[-1] + source.unanswered) % TABLES)
         self._out.append(control_frame(kind, fid, state.key, version_id, number, way, encode(message)))
 
-    def _way_to(self, source: Source, certain: bool) -> bytes | None:
+    def _way_to(self, source: PublisherSequence, certain: bool) -> bytes | None:
         """A filter to a publisher: the way back that its last message collected, and when that brings no answer, in
         turn with the one that the topology knows. That comes first when nobody else may answer (`certain`)."""
         ways = [source.way] if source.way is not None else []

@@ -11,7 +11,7 @@ from psirp_stack.transport.config import TransportConfig
 from psirp_stack.transport.events import ReceiverEvent, VersionArrived
 from psirp_stack.transport.hooks import PacketVerifier, PublicationVerifier, WallClock
 from psirp_stack.transport.messages import Ask, Have, Want
-from psirp_stack.transport.source import Source
+from psirp_stack.transport.source import PublisherSequence
 
 if TYPE_CHECKING:
     from psirp_stack.transport.item_receiver import ItemReceiver
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Since = bytes | tuple[int, int]
 """The last version a subscriber has: its id, or its epoch and number."""
 
-Say = Callable[["ItemReceiver", Source, Want | Have | Ask], None]
+Say = Callable[["ItemReceiver", PublisherSequence, Want | Have | Ask], None]
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class ReceiverContext:
     """Who holds how much of what is not handed up."""
     counters: ReceiverCounters = field(default_factory=ReceiverCounters)
     events: deque[ReceiverEvent] = field(default_factory=deque)
-    urgent: dict[Source, "ItemReceiver"] = field(default_factory=dict)
+    urgent: dict[PublisherSequence, "ItemReceiver"] = field(default_factory=dict)
     """To whom an acknowledgement goes out at once."""
 
     def tell(self, event: ReceiverEvent) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from psirp_stack.forwarding_model import TABLES
 from psirp_stack.transport.frames import DATA_OVERHEAD, is_usable
 from psirp_stack.transport.item_frames import ItemFrames
-from psirp_stack.transport.peer import Answer, Job, Peer
+from psirp_stack.transport.peer import Answer, Peer, PeerSend
 from psirp_stack.transport.sender_context import SenderContext
 
 
@@ -24,7 +24,7 @@ class Repairs:
     def queue(self, peer: Peer, number: int, metadata: bool, segments: Iterable[int], copies: int = 1) -> None:
         if copies > 1:
             segments = [segment for segment in segments for _ in range(copies)]
-        peer.jobs[number] = Job(number, copies if metadata else 0, iter(segments))
+        peer.jobs[number] = PeerSend(number, copies if metadata else 0, iter(segments))
         self._mark_busy(peer)
 
     def tell_retained(self, peer: Peer, answer: Answer) -> None:

@@ -7,7 +7,7 @@ from psirp_stack.transport.beginning import Beginning
 from psirp_stack.transport.messages import MAX_COPIES, Ask, Have, Want
 from psirp_stack.transport.reader_room import ReaderRoom
 from psirp_stack.transport.receiver_context import ReceiverContext, Since
-from psirp_stack.transport.source import Slot, Source, ranges_of
+from psirp_stack.transport.source import PublisherSequence, Slot, ranges_of
 
 if TYPE_CHECKING:
     from psirp_stack.transport.item_receiver import ItemReceiver
@@ -18,7 +18,7 @@ MAX_GUESSES = 3
 TRIES_PER_COPY = 3
 
 
-class Requests:
+class RepairRequests:
     """Asks for what is overdue, and says where the receiver stands."""
 
     def __init__(self, item: "ItemReceiver", life: int, beginning: Beginning, room: ReaderRoom) -> None:
@@ -28,7 +28,7 @@ class Requests:
         self._beginning = beginning
         self._room = room
 
-    def acknowledgement(self, source: Source, now: float) -> Have | None:
+    def acknowledgement(self, source: PublisherSequence, now: float) -> Have | None:
         """What to tell a publisher now."""
         if source.expected is None:
             return None
@@ -40,19 +40,23 @@ class Requests:
         name = self._context.name
         return Have(name, self._life, source.name, source.epoch, number, progress, self._room.offer(), held)
 
-    def join(self, source: Source, now: float) -> None:
+    def join(self, source: PublisherSequence, now: float) -> None:
         """Ask where to begin."""
         beginning = self._beginning
         waited_ms = beginning.waited_ms(source, now)
         self._ask(source, [], source.join_tries, True, beginning.since, waited_ms, source.token)
 
-    def question(self, source: Source, now: float) -> None:
+    def question(self, source: PublisherSequence, now: float) -> None:
         """Ask what there is."""
         source.question_due, source.questioned_at = None, now
         self._ask(source, [], 1, token=source.token)
 
     def overdue(
-        self, source: Source, now: float, open_slot: Callable[[Source, Slot, float], bool], guesses: bool
+        self,
+        source: PublisherSequence,
+        now: float,
+        open_slot: Callable[[PublisherSequence, Slot, float], bool],
+        guesses: bool,
     ) -> list[float]:
         """Ask for what should be there and is not; says when to look again. `open_slot` makes a place for a version
         that there was no room for, `guesses`: segments are there whose version is not known."""
@@ -99,7 +103,7 @@ class Requests:
             self._ask(source, unknown, first.tries if first is not None else 1)
         return times
 
-    def _want(self, source: Source, slot: Slot, now: float) -> None:
+    def _want(self, source: PublisherSequence, slot: Slot, now: float) -> None:
         body = slot.body
         if body is None:
             return
@@ -124,7 +128,7 @@ class Requests:
 
     def _ask(
         self,
-        source: Source,
+        source: PublisherSequence,
         numbers: list[int],
         tries: int,
         join: bool = False,
@@ -152,7 +156,7 @@ class Requests:
         )
         self._say(source, ask)
 
-    def _say(self, source: Source, request: Want | Ask) -> None:
+    def _say(self, source: PublisherSequence, request: Want | Ask) -> None:
         for _ in range(request.copies):
             self._context.say(self._item, source, request)
 
@@ -162,6 +166,6 @@ def copies_for(tries: int) -> int:
     return min(1 + tries // TRIES_PER_COPY, MAX_COPIES)
 
 
-def next_round(source: Source) -> float:
+def next_round(source: PublisherSequence) -> float:
     """How long what found no place in this round of requests waits for the next."""
     return source.config.reorder_delay

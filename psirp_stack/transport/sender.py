@@ -47,7 +47,7 @@ class ContentTooLarge(ValueError):  # noqa: N818
     """Content or attributes beyond what a version may have."""
 
 
-class Published(NamedTuple):
+class PublishedVersion(NamedTuple):
     """A version that was published."""
 
     version: Version
@@ -108,7 +108,7 @@ class Sender:
         attributes: bytes,
         now: float,
         signer: PublicationSigner | None = None,
-    ) -> Published:
+    ) -> PublishedVersion:
         """A new version, unless the content is that of the current one. `TransportFull` when there is no room."""
         if len(content) > MAX_CONTENT_BYTES:
             raise ContentTooLarge(f"a version has at most {MAX_CONTENT_BYTES} bytes, not {len(content)}")
@@ -120,7 +120,7 @@ class Sender:
         last = state.versions.last
         if last is not None and last.sha256 == sha256 and last.version_id == version_id:
             self.counters.equal_content += 1
-            return Published(last, False, state.positions.stored(last.number))
+            return PublishedVersion(last, False, state.positions.stored(last.number))
         cost = len(content) + len(attributes) + VERSION_COST
         pending, versions = state.pending()
         config = self._context.config
@@ -141,7 +141,7 @@ class Sender:
         self.counters.published += 1
         state.trim(now)
         self._wake(state)
-        return Published(version, True, stored)
+        return PublishedVersion(version, True, stored)
 
     def room(self, item: ItemId) -> int:
         """Bytes that `publish` would take now; 0 when it would refuse."""

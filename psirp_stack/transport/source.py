@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from psirp_stack.control.rtt import RoundTrip
-from psirp_stack.transport.accounts import SLOT_COST, Account
+from psirp_stack.transport.accounts import SLOT_COST, ByteAccount
 from psirp_stack.transport.config import TransportConfig
 from psirp_stack.transport.messages import MAX_RANGES, Announcement, Range
 from psirp_stack.transport.reassembly import Body
@@ -48,7 +48,7 @@ class Slot:
         self.due = due
 
 
-class Source:
+class PublisherSequence:
     """A publisher's order, and its gaps."""
 
     __slots__ = (
@@ -80,7 +80,13 @@ class Source:
     )
 
     def __init__(
-        self, name: str, config: TransportConfig, now: float, account: Account, look_back: float = 0.0, token: int = 1
+        self,
+        name: str,
+        config: TransportConfig,
+        now: float,
+        account: ByteAccount,
+        look_back: float = 0.0,
+        token: int = 1,
     ) -> None:
         self.name = name
         self.config = config

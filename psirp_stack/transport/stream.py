@@ -15,7 +15,7 @@ SHRINK = 0.7
 NEVER = float("-inf")
 
 
-class Stream:
+class VersionStream:
     """Sends every version of an item once, along one filter."""
 
     __slots__ = (

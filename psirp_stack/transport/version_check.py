@@ -4,7 +4,7 @@ import hashlib
 from typing import NamedTuple
 
 from identifiers.identifier import ItemId
-from psirp_stack.transport.frames import ControlFrame
+from psirp_stack.transport.frames import TransportFrame
 from psirp_stack.transport.messages import Announcement
 from psirp_stack.transport.receiver_context import ReceiverContext
 from psirp_stack.transport.source import Slot
@@ -12,14 +12,14 @@ from psirp_stack.transport.versions import content_ids
 from psirp_stack.wire.codec import MetadataHeader
 
 
-class Parts(NamedTuple):
+class VersionParts(NamedTuple):
     """What segments carried together."""
 
     attributes: bytes
     content: bytes
 
 
-def parts_as_announced(slot: Slot, announced: Announcement, body: bytes) -> Parts | None:
+def parts_as_announced(slot: Slot, announced: Announcement, body: bytes) -> VersionParts | None:
     """Attributes and content; None when they are not what was announced."""
     split = announced.attributes_in_body
     attributes, content = (body[:split], body[split:]) if split else (announced.attributes, body)
@@ -28,11 +28,11 @@ def parts_as_announced(slot: Slot, announced: Announcement, body: bytes) -> Part
         return None
     if split and hashlib.sha256(attributes).digest() != announced.attributes:
         return None
-    return Parts(attributes, content)
+    return VersionParts(attributes, content)
 
 
 def refusal(
-    context: ReceiverContext, item: ItemId, control: ControlFrame, announced: Announcement, now: float
+    context: ReceiverContext, item: ItemId, control: TransportFrame, announced: Announcement, now: float
 ) -> str | None:
     """Why an announcement does not count; None when it does, or when nobody checks."""
     if context.verify is None:

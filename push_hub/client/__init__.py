@@ -1,6 +1,6 @@
 """The other side of the hub: discover, subscribe, receive, renew, publish."""
 
-from push_hub.client.callbacks import Delivery, callback_app
+from push_hub.client.callbacks import ReceivedDelivery, callback_app
 from push_hub.client.publisher import feed_links, html_links, link_header
 from push_hub.client.requests import (
     ClientError,
@@ -12,19 +12,19 @@ from push_hub.client.requests import (
     send_request,
 )
 from push_hub.client.subscriber import Subscriber, SubscriberConfig
-from push_hub.client.wishes import MIGRATIONS, State, Wish, WishStore
+from push_hub.client.subscriptions import MIGRATIONS, ClientSubscription, ClientSubscriptionStore, SubscriptionState
 
 __all__ = [
     "MIGRATIONS",
     "ClientError",
-    "Delivery",
+    "ClientSubscription",
+    "ClientSubscriptionStore",
     "Discovered",
     "NoHubError",
-    "State",
+    "ReceivedDelivery",
     "Subscriber",
     "SubscriberConfig",
-    "Wish",
-    "WishStore",
+    "SubscriptionState",
     "callback_app",
     "discover_topic",
     "feed_links",

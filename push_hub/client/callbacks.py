@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from push_hub.client.aggregated import sources_of
-from push_hub.client.wishes import State, Wish, WishStore, denied, takes_deliveries, verified
+from push_hub.client.subscriptions import (
+    ClientSubscription,
+    ClientSubscriptionStore,
+    SubscriptionState,
+    denied,
+    takes_deliveries,
+    verified,
+)
 
 MAX_BODY = 8 * 1024 * 1024
 _CHALLENGE = re.compile(r"[+\-./0-9=A-Z_a-z]{1,1024}")
@@ -19,7 +26,7 @@ _SAFE = {"X-Content-Type-Options": "nosniff"}
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class ReceivedDelivery:
     """What a hub brought for a wish, signature checked."""
 
     topic: str
@@ -43,12 +50,12 @@ def signature_fits(header: str | None, secret: bytes, body: bytes) -> bool:
 
 
 def callback_app(
-    wishes: WishStore,
-    receive: Callable[[Delivery], Awaitable[None]],
+    subscriptions: ClientSubscriptionStore,
+    receive: Callable[[ReceivedDelivery], Awaitable[None]],
     clock: Callable[[], float],
-    changed: Callable[[Wish], None] | None = None,
-    badly_signed: Callable[[Wish], None] | None = None,
-    confirming: Callable[[Wish], Awaitable[None]] | None = None,
+    changed: Callable[[ClientSubscription], None] | None = None,
+    badly_signed: Callable[[ClientSubscription], None] | None = None,
+    confirming: Callable[[ClientSubscription], Awaitable[None]] | None = None,
 ) -> web.Application:
     """Answers intent checks and takes deliveries. `receive` should be quick: the hub waits for it.
 
@@ -56,29 +63,29 @@ def callback_app(
     `confirming` is waited for before a hub's check of a subscription is written down and answered.
     """
 
-    async def save(wish: Wish) -> None:
-        await asyncio.wrap_future(wishes.save(wish))
+    async def save(subscription: ClientSubscription) -> None:
+        await asyncio.wrap_future(subscriptions.save(subscription))
         if changed is not None:
-            changed(wish)
+            changed(subscription)
 
-    def wish_of(request: web.Request) -> Wish:
-        wish = wishes.by_token(request.match_info["token"])
-        if wish is None:
+    def subscription_of(request: web.Request) -> ClientSubscription:
+        subscription = subscriptions.by_token(request.match_info["token"])
+        if subscription is None:
             raise web.HTTPNotFound(text="no such subscription\n", headers=_SAFE)
-        return wish
+        return subscription
 
     async def intent(request: web.Request) -> web.Response:
-        wish = wish_of(request)
+        subscription = subscription_of(request)
         mode, topic = request.query.get("hub.mode", ""), request.query.get("hub.topic", "")
         if mode == "denied":
-            after = denied(wish, topic, request.query.get("hub.reason", "no reason given"))
+            after = denied(subscription, topic, request.query.get("hub.reason", "no reason given"))
             if after is None:
                 raise web.HTTPNotFound(text="nothing of that kind to deny\n", headers=_SAFE)
             await save(after)
             return web.Response(text="", headers=_SAFE)
         challenge = request.query.get("hub.challenge", "")
         after = verified(
-            wish,
+            subscription,
             mode,
             topic,
             request.query.get("hub.lease_seconds"),
@@ -88,24 +95,33 @@ def callback_app(
         )
         if after is None or _CHALLENGE.fullmatch(challenge) is None:
             raise web.HTTPNotFound(text="nothing of that kind was asked for\n", headers=_SAFE)
-        if confirming is not None and after.state is State.ACTIVE:
+        if confirming is not None and after.state is SubscriptionState.ACTIVE:
             await confirming(after)
         await save(after)
         return web.Response(text=challenge, content_type="text/plain", headers=_SAFE)
 
     async def delivery(request: web.Request) -> web.Response:
-        wish = wish_of(request)
-        if wish.state in (State.GONE, State.DENIED) or request.match_info["token"] == wish.retired:
+        subscription = subscription_of(request)
+        if (
+            subscription.state in (SubscriptionState.GONE, SubscriptionState.DENIED)
+            or request.match_info["token"] == subscription.retired
+        ):
             raise web.HTTPGone(text="this subscription has ended\n", headers=_SAFE)
         # The bound of the application that this one is mounted in may be another.
         body = await request.clone(client_max_size=MAX_BODY).read()
-        if not takes_deliveries(wish, clock()):
+        if not takes_deliveries(subscription, clock()):
             raise web.HTTPNotFound(text="this subscription is not active\n", headers=_SAFE)
-        if wish.secret is None or signature_fits(request.headers.get("X-Hub-Signature"), wish.secret, body):
+        if subscription.secret is None or signature_fits(
+            request.headers.get("X-Hub-Signature"), subscription.secret, body
+        ):
             content_type = request.headers.get("Content-Type", "")
-            await receive(Delivery(wish.topic, content_type, body, sources_of(content_type, body), wish.page))
+            await receive(
+                ReceivedDelivery(
+                    subscription.topic, content_type, body, sources_of(content_type, body), subscription.page
+                )
+            )
         elif badly_signed is not None:
-            badly_signed(wish)
+            badly_signed(subscription)
         # A bad signature gets the same answer: who guesses secrets learns nothing.
         return web.Response(status=202, headers=_SAFE)
 

@@ -6,7 +6,15 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from push_hub.client.requests import ClientError, discover_topic, send_request
-from push_hub.client.wishes import State, Wish, WishStore, asked, new_token, new_wish, renewing
+from push_hub.client.subscriptions import (
+    ClientSubscription,
+    ClientSubscriptionStore,
+    SubscriptionState,
+    asked,
+    new_subscription,
+    new_token,
+    renewing,
+)
 from push_hub.intake.ports import Fetch, reason_of
 
 OLD_HUB_STATUS = 400
@@ -28,8 +36,10 @@ class SubscriberConfig:
 
 
 class Subscriber:
-    def __init__(self, wishes: WishStore, fetch: Fetch, config: SubscriberConfig, clock: Callable[[], float]) -> None:
-        self._wishes = wishes
+    def __init__(
+        self, subscriptions: ClientSubscriptionStore, fetch: Fetch, config: SubscriberConfig, clock: Callable[[], float]
+    ) -> None:
+        self._subscriptions = subscriptions
         self._fetch = fetch
         self._config = config
         self._clock = clock
@@ -45,66 +55,76 @@ class Subscriber:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def subscribe(self, url: str) -> Wish:
+    async def subscribe(self, url: str) -> ClientSubscription:
         """Discover the topic of a page and ask its hubs, one after the other until one takes the request.
 
         One is enough: a publisher tells every hub it names. The wish is on disk before the hub hears of it.
         """
         return await self._subscribe_by_page(url, avoid=None)
 
-    async def subscribe_at(self, hub: str, topic: str, page: str = "") -> Wish:
-        wish = self._wishes.by_topic(topic, hub)
-        if wish is None or wish.state in (State.GONE, State.DENIED, State.LEAVING):
-            wish = new_wish(topic, hub, self._clock(), page, secret_over_http=self._config.secret_over_http)
-        return await self._ask(replace(wish, state=State.ASKED, page=page or wish.page), "subscribe")
+    async def subscribe_at(self, hub: str, topic: str, page: str = "") -> ClientSubscription:
+        subscription = self._subscriptions.by_topic(topic, hub)
+        if subscription is None or subscription.state in (
+            SubscriptionState.GONE,
+            SubscriptionState.DENIED,
+            SubscriptionState.LEAVING,
+        ):
+            subscription = new_subscription(
+                topic, hub, self._clock(), page, secret_over_http=self._config.secret_over_http
+            )
+        return await self._ask(
+            replace(subscription, state=SubscriptionState.ASKED, page=page or subscription.page), "subscribe"
+        )
 
-    async def unsubscribe(self, wish: Wish) -> Wish:
+    async def unsubscribe(self, subscription: ClientSubscription) -> ClientSubscription:
         """Asked again until the hub confirms it or the lease is over; deliveries until then are still taken."""
-        return await self._ask(replace(wish, state=State.LEAVING, next_token=None), "unsubscribe")
+        return await self._ask(replace(subscription, state=SubscriptionState.LEAVING, next_token=None), "unsubscribe")
 
     async def renew_due(self) -> int:
         """Ask again for every wish whose time has come; a hub that fails or is slow does not hold up the others."""
-        due = self._wishes.due(self._clock(), self._config.batch)
+        due = self._subscriptions.due(self._clock(), self._config.batch)
         room = asyncio.Semaphore(self._config.at_once)
 
-        async def one(wish: Wish) -> None:
+        async def one(subscription: ClientSubscription) -> None:
             async with room:
                 with suppress(ClientError):  # the reason and the next try are in the wish
-                    await self._take_up(wish)
+                    await self._take_up(subscription)
 
         await asyncio.gather(*map(one, due))
         return len(due)
 
-    async def _take_up(self, wish: Wish) -> None:
-        if wish.state is State.LEAVING:
-            if wish.lease_until <= self._clock():
-                await self._save(replace(wish, state=State.GONE, reason="the lease ended"))
+    async def _take_up(self, subscription: ClientSubscription) -> None:
+        if subscription.state is SubscriptionState.LEAVING:
+            if subscription.lease_until <= self._clock():
+                await self._save(replace(subscription, state=SubscriptionState.GONE, reason="the lease ended"))
             else:
-                await self._ask(wish, "unsubscribe")
+                await self._ask(subscription, "unsubscribe")
             return
-        if wish.page and await self._moved(wish):
+        if subscription.page and await self._moved(subscription):
             return
-        await self._ask(renewing(wish) if wish.state is State.ACTIVE else wish, "subscribe")
+        await self._ask(
+            renewing(subscription) if subscription.state is SubscriptionState.ACTIVE else subscription, "subscribe"
+        )
 
-    async def _moved(self, wish: Wish) -> bool:
+    async def _moved(self, subscription: ClientSubscription) -> bool:
         """P6: at a renewal, look whether the page names another topic or other hubs now, and go there."""
-        unanswered = wish.state is State.ASKED and wish.attempts >= self._config.patience
-        if wish.state is not State.ACTIVE and not unanswered:
+        unanswered = subscription.state is SubscriptionState.ASKED and subscription.attempts >= self._config.patience
+        if subscription.state is not SubscriptionState.ACTIVE and not unanswered:
             return False
         try:
-            found = await discover_topic(self._fetch, wish.page)
-            if found.topic == wish.topic and wish.hub in found.hubs and not unanswered:
+            found = await discover_topic(self._fetch, subscription.page)
+            if found.topic == subscription.topic and subscription.hub in found.hubs and not unanswered:
                 return False
-            await self._subscribe_by_page(wish.page, avoid=wish.hub if unanswered else None)
+            await self._subscribe_by_page(subscription.page, avoid=subscription.hub if unanswered else None)
         except ClientError:
             return False  # the page or its new hubs give trouble: the old way is better than none
-        if wish.lease_until > self._clock():
-            await self.unsubscribe(wish)
+        if subscription.lease_until > self._clock():
+            await self.unsubscribe(subscription)
         else:
-            await self._save(replace(wish, state=State.GONE, reason="another hub was found"))
+            await self._save(replace(subscription, state=SubscriptionState.GONE, reason="another hub was found"))
         return True
 
-    async def _subscribe_by_page(self, url: str, avoid: str | None) -> Wish:
+    async def _subscribe_by_page(self, url: str, avoid: str | None) -> ClientSubscription:
         found = await discover_topic(self._fetch, url)
         failures: list[str] = []
         for hub in found.hubs:
@@ -118,48 +138,50 @@ class Subscriber:
         raise ClientError("; ".join(failures) or f"{url} names no other hub")
 
     async def _drop_unless_running(self, hub: str, topic: str, reason: str) -> None:
-        wish = self._wishes.by_topic(topic, hub)
-        if wish is not None and wish.lease_until <= self._clock():
-            await self._save(replace(wish, state=State.GONE, reason=reason))
+        subscription = self._subscriptions.by_topic(topic, hub)
+        if subscription is not None and subscription.lease_until <= self._clock():
+            await self._save(replace(subscription, state=SubscriptionState.GONE, reason=reason))
 
-    async def _ask(self, wish: Wish, mode: str) -> Wish:
+    async def _ask(self, subscription: ClientSubscription, mode: str) -> ClientSubscription:
         try:
-            return await self._send(wish, mode)
+            return await self._send(subscription, mode)
         except ClientError as error:
-            if error.status != OLD_HUB_STATUS or wish.verify_token is not None:
+            if error.status != OLD_HUB_STATUS or subscription.verify_token is not None:
                 raise
         # Perhaps a hub that knows 0.3 only, where `hub.verify` must be given.
         try:
-            return await self._send(replace(wish, verify_token=new_token()), mode)
+            return await self._send(replace(subscription, verify_token=new_token()), mode)
         except ClientError:
-            await self._save(replace(self._wishes.by_token(wish.token) or wish, verify_token=None))
+            await self._save(
+                replace(self._subscriptions.by_token(subscription.token) or subscription, verify_token=None)
+            )
             raise
 
-    async def _send(self, wish: Wish, mode: str) -> Wish:
+    async def _send(self, subscription: ClientSubscription, mode: str) -> ClientSubscription:
         # Saved before it is sent: the hub's intent check may come before its answer does.
-        wish = asked(wish, self._clock(), f"asked the hub to {mode}")
-        await self._save(wish)
-        callback = f"{self._config.callback_base.rstrip('/')}/{wish.next_token or wish.token}"
+        subscription = asked(subscription, self._clock(), f"asked the hub to {mode}")
+        await self._save(subscription)
+        callback = f"{self._config.callback_base.rstrip('/')}/{subscription.next_token or subscription.token}"
         try:
             await send_request(
                 self._fetch,
-                wish.hub,
+                subscription.hub,
                 mode,
-                wish.topic,
+                subscription.topic,
                 callback,
-                wish.secret,
+                subscription.secret,
                 self._config.lease,
-                wish.verify_token,
+                subscription.verify_token,
                 secret_over_http=self._config.secret_over_http,
             )
         except ClientError as error:
-            current = self._wishes.by_token(wish.token) or wish
+            current = self._subscriptions.by_token(subscription.token) or subscription
             await self._save(replace(current, reason=str(error)))
             raise
-        return self._wishes.by_token(wish.token) or wish
+        return self._subscriptions.by_token(subscription.token) or subscription
 
-    async def _save(self, wish: Wish) -> None:
-        await asyncio.wrap_future(self._wishes.save(wish))
+    async def _save(self, subscription: ClientSubscription) -> None:
+        await asyncio.wrap_future(self._subscriptions.save(subscription))
 
     async def _renew_forever(self) -> None:
         while True:

@@ -1,7 +1,7 @@
 """From an accepted publication to every callback: durable, fair, in order."""
 
 from push_hub.delivery.config import DeliveryConfig, QueueLimits, Retention
-from push_hub.delivery.errors import ContentRefusedError, DeliveryError, OverloadedError
+from push_hub.delivery.errors import ContentRefusedError, DeliveryError, DeliveryOverloadedError
 from push_hub.delivery.fanout import Delivery
 from push_hub.delivery.history import MIGRATIONS as HISTORY_TABLES
 from push_hub.delivery.history import HistoryEntry
@@ -19,8 +19,8 @@ __all__ = [
     "Delivery",
     "DeliveryConfig",
     "DeliveryError",
+    "DeliveryOverloadedError",
     "HistoryEntry",
-    "OverloadedError",
     "OwedDelivery",
     "QueueLimits",
     "Retention",

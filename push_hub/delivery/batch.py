@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from push_hub.model import Subscription
+from push_hub.model import HubSubscription
 
 Key = tuple[int, int]  # subscription, publication
 FAR = 1e15  # behind an earlier publication: not due until that one is settled
@@ -28,7 +28,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    subscription: Subscription
+    subscription: HubSubscription
     publication: int
     attempts: int
     reason: str

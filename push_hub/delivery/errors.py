@@ -5,7 +5,7 @@ class DeliveryError(Exception):
     """The base of what delivery raises."""
 
 
-class OverloadedError(DeliveryError):
+class DeliveryOverloadedError(DeliveryError):
     """Too much is waiting: the publisher should ask again after `retry_after` seconds."""
 
     def __init__(self, retry_after: float) -> None:

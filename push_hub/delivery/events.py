@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from push_hub.model import Content, Subscription
+from push_hub.model import Content, HubSubscription
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class PublicationAccepted:
 
 
 @dataclass(frozen=True, slots=True)
-class PublicationRefused:
+class BacklogRefused:
     """The backlog was above its bound."""
 
     topic: str
@@ -29,7 +29,7 @@ class Delivered(NamedTuple):
     """A tuple, because tens of thousands a second are made, and a frozen dataclass takes more than twice as long."""
 
     publication: int
-    subscription: Subscription
+    subscription: HubSubscription
     status: int
     attempts: int
     at: float
@@ -38,7 +38,7 @@ class Delivered(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class DeliveryFailed:
     publication: int
-    subscription: Subscription
+    subscription: HubSubscription
     reason: str
     attempts: int
     given_up: bool
@@ -49,7 +49,7 @@ class DeliveryFailed:
 class SubscriptionGone:
     """The callback answered 410."""
 
-    subscription: Subscription
+    subscription: HubSubscription
     at: float
 
 
@@ -70,7 +70,7 @@ class OutcomesSaved:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreFailed:
+class DeliveryStoreFailed:
     """The store could not be written or read; it is tried again, and deliveries wait meanwhile."""
 
     reason: str
@@ -79,12 +79,12 @@ class StoreFailed:
 
 DeliveryEvent = (
     PublicationAccepted
-    | PublicationRefused
+    | BacklogRefused
     | Delivered
     | DeliveryFailed
     | SubscriptionGone
     | FanoutFinished
     | OutcomesSaved
-    | StoreFailed
+    | DeliveryStoreFailed
 )
 Observer = Callable[[DeliveryEvent], None]

@@ -18,17 +18,17 @@ from contextlib import suppress
 
 from push_hub.delivery.batch import Batch
 from push_hub.delivery.config import DeliveryConfig
-from push_hub.delivery.errors import ContentRefusedError, OverloadedError
+from push_hub.delivery.errors import ContentRefusedError, DeliveryOverloadedError
 from push_hub.delivery.events import (
+    BacklogRefused,
     Delivered,
     DeliveryEvent,
     DeliveryFailed,
+    DeliveryStoreFailed,
     FanoutFinished,
     Observer,
     OutcomesSaved,
     PublicationAccepted,
-    PublicationRefused,
-    StoreFailed,
     SubscriptionGone,
 )
 from push_hub.delivery.history import HistoryEntry, read_history
@@ -39,8 +39,8 @@ from push_hub.delivery.queue import DeliveryQueue, QueueCounts
 from push_hub.delivery.retention import Trimmed
 from push_hub.delivery.retries import NEVER, RetryScan
 from push_hub.delivery.saver import Clock, Saver, call_on
-from push_hub.delivery.walks import Job, Walk
-from push_hub.model import Content, Publication, SubscriberSource, Subscription
+from push_hub.delivery.walks import DeliveryJob, Walk
+from push_hub.model import Content, HubPublication, HubSubscription, SubscriberSource
 from serving.outbound.client import OutboundClient, PostOutcome
 from serving.outbound.errors import OutboundError, ShareTakenError, UrlRefusedError
 from storage import Database, StorageError
@@ -63,7 +63,7 @@ class Delivery:
         clock: Clock,
         observer: Observer | None = None,
         *,
-        gone: Callable[[Subscription], None] | None = None,
+        gone: Callable[[HubSubscription], None] | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self._database = database
@@ -78,7 +78,7 @@ class Delivery:
         self._parcels = Parcels(self._log, config.hub_url, config.changes_for)
         self._scan = RetryScan(self._log, self._queue, subscribers, self._parcels)
         self._saver = Saver(self._log, self._queue, clock, self._saved, self._save_failed)
-        self._lane = client.lane(config.limits.timeout, ANSWER_LIMIT, self._answered, self._connected)
+        self._channel = client.channel(config.limits.timeout, ANSWER_LIMIT, self._answered, self._connected)
         self._pauses = Pauses(database)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._running = False
@@ -91,34 +91,34 @@ class Delivery:
 
     # Publications
 
-    async def accept(self, topic: str, self_url: str, content: Content) -> Publication:
-        """Returns when the publication is on disk. Raises `OverloadedError` when too much waits already."""
+    async def accept(self, topic: str, self_url: str, content: Content) -> HubPublication:
+        """Returns when the publication is on disk. Raises `DeliveryOverloadedError` when too much waits already."""
         now = self._clock()
         if self._queue.walks >= self._config.max_backlog or len(self._queue.pending) >= self._config.max_retries_stored:
-            self._tell(PublicationRefused(topic, now))
-            raise OverloadedError(self._config.overload_retry_after)
-        draft = Publication(0, topic, self_url, content, now)
+            self._tell(BacklogRefused(topic, now))
+            raise DeliveryOverloadedError(self._config.overload_retry_after)
+        draft = HubPublication(0, topic, self_url, content, now)
         self._check(draft)
         try:
             stored = self._log.append(topic, self_url, content, now)
         except StorageError as error:
-            self._tell(PublicationRefused(topic, now))
-            raise OverloadedError(self._config.overload_retry_after) from error
+            self._tell(BacklogRefused(topic, now))
+            raise DeliveryOverloadedError(self._config.overload_retry_after) from error
         loop = asyncio.get_running_loop()
         # Not after the await: a caller that goes away must not leave a stored publication lying.
         stored.add_done_callback(lambda done: call_on(loop, self._accepted, done, draft))
         publication = await asyncio.wrap_future(stored)
-        return Publication(publication, topic, self_url, content, now)
+        return HubPublication(publication, topic, self_url, content, now)
 
-    def since(self, topic: str, after_id: int, limit: int = 100) -> list[Publication]:
+    def since(self, topic: str, after_id: int, limit: int = 100) -> list[HubPublication]:
         """A topic's publications after one the reader knows, oldest first."""
         return self._log.since(topic, after_id, limit)
 
-    def own_after(self, after_id: int, limit: int = 100) -> list[Publication]:
+    def own_after(self, after_id: int, limit: int = 100) -> list[HubPublication]:
         """What was accepted here after a publication that the reader knows, of all topics, oldest first."""
         return self._log.own_after(after_id, limit)
 
-    def latest(self, topic: str, limit: int = 1) -> list[Publication]:
+    def latest(self, topic: str, limit: int = 1) -> list[HubPublication]:
         """A topic's newest publications, newest first."""
         return self._log.latest(topic, limit)
 
@@ -160,7 +160,7 @@ class Delivery:
         self._schedule()
         return True
 
-    async def retry_now(self, subscription: Subscription) -> bool:
+    async def retry_now(self, subscription: HubSubscription) -> bool:
         """Try what is owed to a subscription without waiting longer; False when nothing is, or while it is paused."""
         if subscription.id in self._pauses.paused:
             return False
@@ -296,8 +296,8 @@ class Delivery:
 
     # Sending
 
-    def _send(self, jobs: list[Job], now: float) -> None:
-        post, paused = self._lane.post, self._pauses.paused
+    def _send(self, jobs: list[DeliveryJob], now: float) -> None:
+        post, paused = self._channel.post, self._pauses.paused
         for job in jobs:
             subscription = job.subscription
             if paused and subscription.id in paused:
@@ -313,7 +313,7 @@ class Delivery:
             except OutboundError as error:
                 self._fail(job, 0, error.reason, now, reached=None, final=isinstance(error, UrlRefusedError))
 
-    def _connected(self, job: Job, prefix: str) -> bool:
+    def _connected(self, job: DeliveryJob, prefix: str) -> bool:
         return self._queue.connected(job, prefix)
 
     def _answered(self, outcomes: list[PostOutcome]) -> None:
@@ -336,7 +336,7 @@ class Delivery:
                 self._fail(job, status, reason, now, retry_after=retry_after, reached=True)
         self._schedule()
 
-    def _end(self, job: Job, now: float) -> None:
+    def _end(self, job: DeliveryJob, now: float) -> None:
         self._queue.ended(job, "the callback answered 410: it is gone", now, status=STATUS_GONE)
         if self._gone is not None:
             try:
@@ -347,7 +347,7 @@ class Delivery:
 
     def _fail(
         self,
-        job: Job,
+        job: DeliveryJob,
         status: int,
         reason: str,
         now: float,
@@ -361,17 +361,17 @@ class Delivery:
         )
         self._tell(DeliveryFailed(job.parcel.id, job.subscription, reason, job.attempts + 1, given_up, now))
 
-    def _cut(self, jobs: list[Job], now: float) -> None:
+    def _cut(self, jobs: list[DeliveryJob], now: float) -> None:
         for job in jobs:
             if job.token is None:
                 self._queue.turned_away(job, now)  # it was not even sent
                 continue
-            self._lane.cut(job.token)  # type: ignore[arg-type]  # the token is what `post` returned
+            self._channel.cut(job.token)  # type: ignore[arg-type]  # the token is what `post` returned
             self._fail(job, 0, "no answer while too many others of its network are slow", now, reached=None)
 
     # The log
 
-    def _check(self, draft: Publication) -> None:
+    def _check(self, draft: HubPublication) -> None:
         if any(character in draft.self_url for character in '<>"\r\n'):
             raise ContentRefusedError("the topic's own URL has a character that a Link header cannot carry")
         try:
@@ -379,10 +379,10 @@ class Delivery:
         except ValueError as error:
             raise ContentRefusedError(str(error)) from error
 
-    def _accepted(self, stored: "Future[int]", draft: Publication) -> None:
+    def _accepted(self, stored: "Future[int]", draft: HubPublication) -> None:
         if stored.cancelled() or stored.exception() is not None:
             return
-        publication = Publication(stored.result(), draft.topic, draft.self_url, draft.content, draft.accepted_at)
+        publication = HubPublication(stored.result(), draft.topic, draft.self_url, draft.content, draft.accepted_at)
         self._parcels.remember(self._parcels.make(publication))
         if self._running:  # otherwise `start` finds it on disk
             self._queue.add_walk(publication.id, publication.topic, 0)
@@ -402,7 +402,7 @@ class Delivery:
         self._schedule()
 
     def _save_failed(self, reason: str) -> None:
-        self._tell(StoreFailed(reason, self._clock()))
+        self._tell(DeliveryStoreFailed(reason, self._clock()))
 
     def _trim(self) -> None:
         if self._loop is None or not self._running:

@@ -18,7 +18,7 @@ from push_hub.delivery.config import QueueLimits
 from serving.fairness import name_in
 
 if TYPE_CHECKING:
-    from push_hub.delivery.walks import Job
+    from push_hub.delivery.walks import DeliveryJob
 
 CALLBACKS_REMEMBERED = 262_144
 PROOFS_OF_NEW = 1
@@ -33,7 +33,7 @@ class CallbackNetwork:
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
-        self.window: dict[Job, None] = {}
+        self.window: dict[DeliveryJob, None] = {}
         self.queued = 0
         self.parked: deque[Key] = deque()
 

@@ -19,7 +19,7 @@ from enum import Enum
 from push_hub.delivery.batch import Key
 from push_hub.delivery.config import QueueLimits
 from push_hub.delivery.hosts import CallbackNetwork, Recipients
-from push_hub.delivery.walks import DONE, WAITING, Job, Pace
+from push_hub.delivery.walks import DONE, WAITING, DeliveryJob, Pace
 from serving.fairness import FairQueue
 
 QUICK, UNPROVED, SLOW = Pace.QUICK, Pace.UNPROVED, Pace.SLOW
@@ -36,15 +36,15 @@ class DeliveryLanes:
         self._limits = limits
         self._recipients = recipients
         unproved = limits.unproved_in_flight
-        self.quick: FairQueue[Job] = FairQueue(max(1, limits.in_flight - unproved), limits.per_host)
-        self.unproved: FairQueue[Job] = FairQueue(unproved, min(limits.per_host, max(1, unproved // 2)))
+        self.quick: FairQueue[DeliveryJob] = FairQueue(max(1, limits.in_flight - unproved), limits.per_host)
+        self.unproved: FairQueue[DeliveryJob] = FairQueue(unproved, min(limits.per_host, max(1, unproved // 2)))
         self.slow = 0
         """Places of the window that are taken."""
         self.waiting = 0
         self._in_window: dict[str, CallbackNetwork] = {}
         self._parking: dict[str, CallbackNetwork] = {}
         self._crowding: dict[str, CallbackNetwork] = {}
-        self._displaced: list[Job] = []
+        self._displaced: list[DeliveryJob] = []
 
     @property
     def in_flight(self) -> int:
@@ -52,7 +52,7 @@ class DeliveryLanes:
 
     # Starting
 
-    def wait(self, job: Job, now: float) -> bool:
+    def wait(self, job: DeliveryJob, now: float) -> bool:
         """A first try waits for its lane. False: too much of its network waits already."""
         host = job.recipient.host
         network = self._recipients.locate(host)
@@ -68,7 +68,7 @@ class DeliveryLanes:
         lanes.put(network.prefix, host.name, job)
         return True
 
-    def start_quick(self) -> Iterator[Job]:
+    def start_quick(self) -> Iterator[DeliveryJob]:
         """What has waited and gets its lane now."""
         quick = self.quick
         while (found := quick.take()) is not None:
@@ -79,7 +79,7 @@ class DeliveryLanes:
             else:
                 quick.release(prefix)
 
-    def start_unproved(self) -> Iterator[tuple[Job, bool]]:
+    def start_unproved(self) -> Iterator[tuple[DeliveryJob, bool]]:
         """The same; what comes with False has its turn, but its network has its share of the window."""
         unproved = self.unproved
         while (found := unproved.take()) is not None:
@@ -94,13 +94,13 @@ class DeliveryLanes:
                 unproved.release(prefix)
             yield job, admitted
 
-    def start_again(self, job: Job) -> bool:
+    def start_again(self, job: DeliveryJob) -> bool:
         """A row that is due; False: there is no room for it now."""
         job.network = self._recipients.locate(job.recipient.host)
         job.pace = SLOW
         return self._into_window(job)
 
-    def give_up(self, job: Job) -> None:
+    def give_up(self, job: DeliveryJob) -> None:
         """It waits no longer. What is left of it in the queue is passed over when its turn comes."""
         network = job.network
         network.queued -= 1
@@ -110,7 +110,7 @@ class DeliveryLanes:
 
     # Under way
 
-    def connected(self, job: Job, prefix: str) -> bool:
+    def connected(self, job: DeliveryJob, prefix: str) -> bool:
         """A job is about to be connected to this network. False: not now, there is no room for it."""
         network = job.network
         if prefix == network.prefix:
@@ -129,7 +129,7 @@ class DeliveryLanes:
         job.network = there
         return True
 
-    def leave(self, job: Job) -> None:
+    def leave(self, job: DeliveryJob) -> None:
         """It is not under way any more."""
         if job.pace is QUICK:
             self.quick.release(job.network.prefix)
@@ -139,7 +139,7 @@ class DeliveryLanes:
             self._out_of_window(job)
         job.state = DONE
 
-    def step_aside(self, job: Job) -> bool:
+    def step_aside(self, job: DeliveryJob) -> bool:
         """Leave the lane to others. False: its network has its share of the window already, so it keeps the lane."""
         network = job.network
         if job.pace is UNPROVED:
@@ -152,7 +152,7 @@ class DeliveryLanes:
         job.pace = SLOW
         return True
 
-    def set_aside(self, job: Job) -> None:
+    def set_aside(self, job: DeliveryJob) -> None:
         """It was slow: off its lane in any case. Above the bound, who has most in the window gives way."""
         if job.pace is QUICK:
             self.quick.release(job.network.prefix)
@@ -163,7 +163,7 @@ class DeliveryLanes:
             self.unproved.release(job.network.prefix)
         job.pace = SLOW
 
-    def displaced(self) -> list[Job]:
+    def displaced(self) -> list[DeliveryJob]:
         """Deliveries that must be cut off, because others had a better right to their place. Each once."""
         jobs, self._displaced = self._displaced, []
         return jobs
@@ -200,13 +200,13 @@ class DeliveryLanes:
 
     # Inside
 
-    def _waits_still(self, job: Job) -> bool:
+    def _waits_still(self, job: DeliveryJob) -> bool:
         if job.state is not WAITING:
             return False
         self.give_up(job)
         return True
 
-    def _into_window(self, job: Job) -> bool:
+    def _into_window(self, job: DeliveryJob) -> bool:
         network = job.network
         if len(network.window) >= self._limits.slow_per_host:
             return False
@@ -223,13 +223,13 @@ class DeliveryLanes:
         self._out_of_window(job)
         self._displaced.append(job)
 
-    def _put_into_window(self, job: Job) -> None:
+    def _put_into_window(self, job: DeliveryJob) -> None:
         network = job.network
         network.window[job] = None
         self._in_window[network.prefix] = network
         self.slow += 1
 
-    def _out_of_window(self, job: Job) -> None:
+    def _out_of_window(self, job: DeliveryJob) -> None:
         network = job.network
         if job not in network.window:
             return  # it was displaced

@@ -8,7 +8,7 @@ from push_hub.delivery.batch import CLAIMED, FAR, WAITING_FOR_ROOM, Batch, Key
 from push_hub.delivery.config import Retention
 from push_hub.delivery.history import save_history
 from push_hub.delivery.retention import Trimmed, trim
-from push_hub.model import Content, Publication
+from push_hub.model import Content, HubPublication
 from storage import Database, Migration, Row, Transaction
 
 PUBLICATION_COLUMNS = "id, topic, self_url, content_type, body, changes, accepted_at"
@@ -82,11 +82,11 @@ class PublicationLog:
 
         return self._database.write(work)
 
-    def get(self, publication: int) -> Publication | None:
+    def get(self, publication: int) -> HubPublication | None:
         rows = self._database.read(f"SELECT {PUBLICATION_COLUMNS} FROM publications WHERE id = ?", (publication,))  # noqa: S608
         return _publication(rows[0]) if rows else None
 
-    def since(self, topic: str, after_id: int, limit: int) -> list[Publication]:
+    def since(self, topic: str, after_id: int, limit: int) -> list[HubPublication]:
         """Publications of a topic after one that the reader knows, oldest first."""
         rows = self._database.read(
             f"SELECT {PUBLICATION_COLUMNS} FROM publications WHERE topic = ? AND id > ? ORDER BY id LIMIT ?",  # noqa: S608
@@ -94,7 +94,7 @@ class PublicationLog:
         )
         return [_publication(row) for row in rows]
 
-    def own_after(self, after_id: int, limit: int) -> list[Publication]:
+    def own_after(self, after_id: int, limit: int) -> list[HubPublication]:
         """Publications of all topics that were accepted here, not brought by a gateway, in the order of their ids."""
         rows = self._database.read(
             f"SELECT {PUBLICATION_COLUMNS} FROM publications WHERE id > ? AND NOT brought ORDER BY id LIMIT ?",  # noqa: S608
@@ -102,7 +102,7 @@ class PublicationLog:
         )
         return [_publication(row) for row in rows]
 
-    def latest(self, topic: str, limit: int = 1) -> list[Publication]:
+    def latest(self, topic: str, limit: int = 1) -> list[HubPublication]:
         """The newest publications of a topic, newest first."""
         rows = self._database.read(
             f"SELECT {PUBLICATION_COLUMNS} FROM publications WHERE topic = ? ORDER BY id DESC LIMIT ?",  # noqa: S608
@@ -198,8 +198,8 @@ class PublicationLog:
         return self._database.write(lambda tx: trim(tx, retention, now))
 
 
-def _publication(row: Row) -> Publication:
-    return Publication(row[0], row[1], row[2], Content(row[3], row[4], row[5]), row[6])
+def _publication(row: Row) -> HubPublication:
+    return HubPublication(row[0], row[1], row[2], Content(row[3], row[4], row[5]), row[6])
 
 
 def _apply(tx: Transaction, batch: Batch, now: float) -> None:

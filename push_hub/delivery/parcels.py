@@ -3,8 +3,8 @@
 from collections import OrderedDict
 
 from push_hub.delivery.log import PublicationLog
-from push_hub.delivery.signing import Parcel
-from push_hub.model import Dialect, Publication
+from push_hub.delivery.signing import PreparedPublication
+from push_hub.model import Dialect, HubPublication
 
 CACHE_BYTES = 64 << 20
 CACHE_ENTRIES = 1024
@@ -15,14 +15,14 @@ class Parcels:
         self._log = log
         self._hub_url = hub_url
         self._changes_for = changes_for
-        self._kept: OrderedDict[int, Parcel] = OrderedDict()
+        self._kept: OrderedDict[int, PreparedPublication] = OrderedDict()
         self._bytes = 0
 
-    def make(self, publication: Publication) -> Parcel:
+    def make(self, publication: HubPublication) -> PreparedPublication:
         """Raises `ValueError` when a header cannot carry what it should."""
-        return Parcel(publication, self._hub_url, self._changes_for)
+        return PreparedPublication(publication, self._hub_url, self._changes_for)
 
-    def get(self, publication: int) -> Parcel | None:
+    def get(self, publication: int) -> PreparedPublication | None:
         """None when the log does not have it any more."""
         parcel = self._kept.get(publication)
         if parcel is None:
@@ -33,7 +33,7 @@ class Parcels:
             self.remember(parcel)
         return parcel
 
-    def remember(self, parcel: Parcel) -> None:
+    def remember(self, parcel: PreparedPublication) -> None:
         self._kept[parcel.id] = parcel
         self._bytes += parcel.size
         while len(self._kept) > 1 and (self._bytes > CACHE_BYTES or len(self._kept) > CACHE_ENTRIES):

@@ -29,9 +29,9 @@ from push_hub.delivery.batch import CLAIMED, FAR, WAITING_FOR_ROOM, Batch, DeadL
 from push_hub.delivery.config import DeliveryConfig, QueueLimits
 from push_hub.delivery.hosts import PROOFS_OF_SLOW, Recipients
 from push_hub.delivery.lanes import DeliveryLanes
-from push_hub.delivery.signing import Parcel
-from push_hub.delivery.walks import DONE, SENT, WAITING, Job, Pace, Page, Turns, Walk
-from push_hub.model import Subscription
+from push_hub.delivery.signing import PreparedPublication
+from push_hub.delivery.walks import DONE, SENT, WAITING, DeliveryJob, Pace, Turns, Walk, WalkPage
+from push_hub.model import HubSubscription
 from serving.fairness import KnownPrefixes
 from serving.outbound.values import PostOutcome
 
@@ -77,9 +77,9 @@ class DeliveryQueue:
         self._turns = Turns()
         self._recipients = Recipients(config.limits, config.breaker, prefix_of_name or KnownPrefixes().of)
         self.lanes = DeliveryLanes(config.limits, self._recipients)
-        self._ready: deque[Job] = deque()
-        self._retries: deque[Job] = deque()
-        self._aging: list[tuple[float, int, Page]] = []
+        self._ready: deque[DeliveryJob] = deque()
+        self._retries: deque[DeliveryJob] = deque()
+        self._aging: list[tuple[float, int, WalkPage]] = []
         self._looked_for_crowds = 0.0
         self._pages = 0
         self._early: dict[Key, None] = {}
@@ -130,7 +130,7 @@ class DeliveryQueue:
         walk.exhausted = True
         self._close_pages(walk)
 
-    def add_page(self, walk: Walk, subscriptions: Sequence[Subscription], now: float) -> None:
+    def add_page(self, walk: Walk, subscriptions: Sequence[HubSubscription], now: float) -> None:
         """What was found after the walk's position; shorter than a page: there are no more."""
         parcel = walk.parcel
         if parcel is None:
@@ -143,7 +143,7 @@ class DeliveryQueue:
             self._close_pages(walk)
             return
         has_rows = walk.has_rows
-        page = Page(walk, subscriptions[-1].id)
+        page = WalkPage(walk, subscriptions[-1].id)
         walk.position = page.last_id
         jobs, pending, recipients = page.jobs, self.pending, self._recipients
         known = recipients.by_callback.get
@@ -154,7 +154,7 @@ class DeliveryQueue:
                 self._queue_behind(subscription.id, parcel.id)
                 continue
             callback = subscription[2]  # by place: its name takes longer, and this is every delivery
-            jobs.append(Job(subscription, parcel, known(callback) or recipients.of(callback), page, 0))
+            jobs.append(DeliveryJob(subscription, parcel, known(callback) or recipients.of(callback), page, 0))
         page.open = len(jobs)
         self.reserved += len(jobs)
         walk.pages.append(page)
@@ -169,12 +169,14 @@ class DeliveryQueue:
         room = max(self._limits.slow_in_flight - self.lanes.slow, RETRIES_INTO_FULL)
         return max(0, min(room, self._limits.chunk - self.reserved))
 
-    def add_retry(self, subscription: Subscription, parcel: Parcel, attempts: int, planned: float = 0.0) -> bool:
+    def add_retry(
+        self, subscription: HubSubscription, parcel: PreparedPublication, attempts: int, planned: float = 0.0
+    ) -> bool:
         """A row that is due, or that is tried before its time, which was `planned`. False: it has no room now."""
         key = (subscription.id, parcel.id)
         if key in self.active:
             return False
-        job = Job(subscription, parcel, self._recipients.of(subscription.callback), None, attempts)
+        job = DeliveryJob(subscription, parcel, self._recipients.of(subscription.callback), None, attempts)
         if not self.lanes.start_again(job):
             return False
         job.planned = planned
@@ -226,9 +228,9 @@ class DeliveryQueue:
 
     # Sending
 
-    def take(self, now: float) -> list[Job]:
+    def take(self, now: float) -> list[DeliveryJob]:
         """The deliveries to send now; they count as sent from here on."""
-        jobs: list[Job] = []
+        jobs: list[DeliveryJob] = []
         lanes = self.lanes
         for job in lanes.start_quick():
             self._send(job, now, jobs)
@@ -264,7 +266,7 @@ class DeliveryQueue:
             self._send(job, now, jobs)
         return jobs
 
-    def _send(self, job: Job, now: float, jobs: list[Job]) -> None:
+    def _send(self, job: DeliveryJob, now: float, jobs: list[DeliveryJob]) -> None:
         """What has got its lane or its place in the window."""
         breaker = job.recipient.host.breaker
         if breaker.failures and not breaker.admits(now):
@@ -274,7 +276,7 @@ class DeliveryQueue:
         job.since = now
         jobs.append(job)
 
-    def connected(self, job: Job, prefix: str) -> bool:
+    def connected(self, job: DeliveryJob, prefix: str) -> bool:
         """Where a delivery is about to be connected to. False: not now, there is no room for it."""
         return self.lanes.connected(job, prefix)
 
@@ -299,7 +301,7 @@ class DeliveryQueue:
         self.counts.delivered += len(outcomes) - len(rest)
         return rest
 
-    def delivered(self, job: Job, status: int, now: float) -> None:
+    def delivered(self, job: DeliveryJob, status: int, now: float) -> None:
         self.counts.delivered += 1
         self._reached(job, now)
         if job.page is None:
@@ -309,7 +311,7 @@ class DeliveryQueue:
         self.lanes.leave(job)
         self._settle(job)
 
-    def ended(self, job: Job, reason: str, now: float, *, status: int = 0) -> None:
+    def ended(self, job: DeliveryJob, reason: str, now: float, *, status: int = 0) -> None:
         """Nothing is owed any more: the subscription is gone or its lease is over. Not a word about the host."""
         self.batch.tries.append(Try(job.subscription.id, job.parcel.id, now, status, reason))
         job.recipient.host.breaker.released()
@@ -318,7 +320,7 @@ class DeliveryQueue:
 
     def failed(
         self,
-        job: Job,
+        job: DeliveryJob,
         reason: str,
         now: float,
         *,
@@ -339,7 +341,7 @@ class DeliveryQueue:
         self.lanes.leave(job)
         return self._owe(job, job.attempts + 1, reason, now, retry_after, final)
 
-    def turned_away(self, job: Job, now: float) -> None:
+    def turned_away(self, job: DeliveryJob, now: float) -> None:
         """It was not connected, because there was no room for it where its host turned out to be. No try."""
         self.counts.turned_away += 1
         job.recipient.host.breaker.released()
@@ -347,7 +349,7 @@ class DeliveryQueue:
         job.network = job.recipient.host.network
         self._park(job, now)
 
-    def set_aside(self, job: Job, reason: str) -> None:
+    def set_aside(self, job: DeliveryJob, reason: str) -> None:
         """It is not sent, and owed until somebody says otherwise. Not a word about the host, and no try counted."""
         job.recipient.host.breaker.released()
         self.lanes.leave(job)
@@ -389,7 +391,7 @@ class DeliveryQueue:
             self._looked_for_crowds = now
             self._let_others_pass(now)
 
-    def displaced(self) -> list[Job]:
+    def displaced(self) -> list[DeliveryJob]:
         """Deliveries to cut off, because others have a better right to their place; report each as failed."""
         jobs = self.lanes.displaced()
         self.counts.cut_slow += len(jobs)
@@ -432,11 +434,11 @@ class DeliveryQueue:
         self.counts.behind += 1
         self.batch.behind.append((subscription, publication))
 
-    def _look_at(self, page: Page, when: float) -> None:
+    def _look_at(self, page: WalkPage, when: float) -> None:
         self._pages += 1
         heapq.heappush(self._aging, (when, self._pages, page))
 
-    def _reached(self, job: Job, now: float) -> None:
+    def _reached(self, job: DeliveryJob, now: float) -> None:
         """The host was reached, and the callback said something."""
         recipient = job.recipient
         if recipient.host.breaker.failures:
@@ -444,7 +446,7 @@ class DeliveryQueue:
         if recipient.proofs_owed and now - job.since <= self._limits.slow_after:
             recipient.proofs_owed -= 1
 
-    def _settle(self, job: Job) -> None:
+    def _settle(self, job: DeliveryJob) -> None:
         page = job.page
         if page is not None:
             self._leave_page(page)
@@ -453,7 +455,7 @@ class DeliveryQueue:
         self.batch.idle.append(job.key)
         self.batch.released += 1
 
-    def _owe(self, job: Job, attempts: int, reason: str, now: float, retry_after: float, final: bool) -> bool:
+    def _owe(self, job: DeliveryJob, attempts: int, reason: str, now: float, retry_after: float, final: bool) -> bool:
         subscription, parcel, schedule = job.subscription, job.parcel, self._config.schedule
         when = None
         if not final:
@@ -469,7 +471,7 @@ class DeliveryQueue:
         self._write_down(job, attempts, when, reason, asked_until=when if retry_after > 0 else 0.0)
         return False
 
-    def _hold(self, job: Job, now: float) -> None:
+    def _hold(self, job: DeliveryJob, now: float) -> None:
         """The host is left alone for now: write the delivery down without counting a try."""
         self.counts.held_by_breaker += 1
         self.lanes.leave(job)
@@ -480,7 +482,9 @@ class DeliveryQueue:
         when = max(breaker.reopens_at, now + 1.0) + self._rng.random() * 5.0
         self._write_down(job, job.attempts, when, f"its host failed {breaker.failures} times in a row: waiting")
 
-    def _write_down(self, job: Job, attempts: int, when: float, reason: str, *, asked_until: float = 0.0) -> None:
+    def _write_down(
+        self, job: DeliveryJob, attempts: int, when: float, reason: str, *, asked_until: float = 0.0
+    ) -> None:
         subscription = job.subscription.id
         self.batch.rows.append(Row(subscription, job.parcel.id, attempts, when, reason, asked_until))
         page = job.page
@@ -491,7 +495,7 @@ class DeliveryQueue:
         self.pending.setdefault(subscription, set()).add(job.parcel.id)
         self._leave_page(page)
 
-    def _detach(self, job: Job, page: Page, now: float) -> None:
+    def _detach(self, job: DeliveryJob, page: WalkPage, now: float) -> None:
         self.counts.detached += 1
         if job.state is WAITING:
             self._park(job, now)
@@ -526,7 +530,7 @@ class DeliveryQueue:
                 else:
                     self._park(job, now)
 
-    def _park(self, job: Job, now: float) -> None:
+    def _park(self, job: DeliveryJob, now: float) -> None:
         """It waits for room in its network; as a row it does not hold up its page."""
         if job.state is WAITING:
             self.lanes.give_up(job)
@@ -540,7 +544,7 @@ class DeliveryQueue:
     def _parked_for(self) -> float:
         return PARKED_NET * (0.5 + 0.5 * self._rng.random())
 
-    def _leave_page(self, page: Page) -> None:
+    def _leave_page(self, page: WalkPage) -> None:
         page.open -= 1
         if not page.open:
             self._close_pages(page.walk)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from push_hub.model import Dialect, Publication, SignatureMethod, Subscription
+from push_hub.model import Dialect, HubPublication, HubSubscription, SignatureMethod
 from serving.outbound.client import header_line
 
 _INNER = bytes(byte ^ 0x36 for byte in range(256))
@@ -61,12 +61,12 @@ def signature_matches(secret: bytes, method: SignatureMethod, body: bytes, claim
     return hmac.compare_digest(signature(secret, method, body).encode(), claimed.lower().encode("utf-8", "replace"))
 
 
-class Parcel:
+class PreparedPublication:
     """A publication made ready for sending: what does not depend on the subscriber is worked out once."""
 
     __slots__ = ("_base", "_changes_for", "accepted_at", "body", "changes", "id", "topic")
 
-    def __init__(self, publication: Publication, hub_url: str, changes_for: frozenset[Dialect]) -> None:
+    def __init__(self, publication: HubPublication, hub_url: str, changes_for: frozenset[Dialect]) -> None:
         self.id = publication.id
         self.topic = publication.topic
         self.accepted_at = publication.accepted_at
@@ -84,7 +84,7 @@ class Parcel:
     def size(self) -> int:
         return len(self.body) + len(self.changes or b"")
 
-    def for_subscriber(self, subscription: Subscription) -> tuple[list[bytes], bytes]:
+    def for_subscriber(self, subscription: HubSubscription) -> tuple[list[bytes], bytes]:
         """Header lines and body. Signed over exactly the bytes that are sent; unsigned when there is no secret."""
         # Taken apart at once: a named tuple's fields are slow to ask for one by one, and this is every delivery.
         _, _, _, secret, method, dialect, _, difference = subscription

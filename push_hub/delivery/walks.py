@@ -11,8 +11,8 @@ from enum import Enum
 
 from push_hub.delivery.batch import DeliveredPage, Key
 from push_hub.delivery.hosts import CallbackNetwork, Recipient
-from push_hub.delivery.signing import Parcel
-from push_hub.model import Subscription
+from push_hub.delivery.signing import PreparedPublication
+from push_hub.model import HubSubscription
 
 FIRST_SUCCESS = 200
 
@@ -35,7 +35,7 @@ class Pace(Enum):
     SLOW = 2
 
 
-class Job:
+class DeliveryJob:
     """One delivery. `page` is None: a row on disk stands for it. `status`: once delivered. `since`: when it was sent or
     began to wait. `planned`: it is tried before its time, which was this."""
 
@@ -55,7 +55,12 @@ class Job:
     )
 
     def __init__(
-        self, subscription: Subscription, parcel: Parcel, recipient: Recipient, page: "Page | None", attempts: int
+        self,
+        subscription: HubSubscription,
+        parcel: PreparedPublication,
+        recipient: Recipient,
+        page: "WalkPage | None",
+        attempts: int,
     ) -> None:
         self.subscription = subscription
         self.parcel = parcel
@@ -75,7 +80,7 @@ class Job:
         return (self.subscription.id, self.parcel.id)
 
 
-class Page:
+class WalkPage:
     """Some of a walk's subscribers. `open`: not settled and not written down. `detached`: left it as rows."""
 
     __slots__ = ("detached", "jobs", "last_id", "late", "open", "walk")
@@ -83,7 +88,7 @@ class Page:
     def __init__(self, walk: "Walk", last_id: int) -> None:
         self.walk = walk
         self.last_id = last_id
-        self.jobs: list[Job] = []
+        self.jobs: list[DeliveryJob] = []
         self.open = 0
         self.detached = 0
         self.late = False
@@ -111,8 +116,8 @@ class Walk:
         self.position = position
         # Subscriptions that had a row for this publication at the start: they get it by that row, maybe have already.
         self.has_rows = has_rows
-        self.parcel: Parcel | None = None
-        self.pages: deque[Page] = deque()
+        self.parcel: PreparedPublication | None = None
+        self.pages: deque[WalkPage] = deque()
         self.exhausted = False
 
 

@@ -2,7 +2,7 @@
 
 from push_hub.intake.config import IntakeConfig
 from push_hub.intake.intake import Intake
-from push_hub.intake.ports import Fetch, FetchError, Response, Sink
+from push_hub.intake.ports import Fetch, FetchError, FetchResponse, PublicationSink
 from push_hub.intake.store import MIGRATIONS
 
-__all__ = ["MIGRATIONS", "Fetch", "FetchError", "Intake", "IntakeConfig", "Response", "Sink"]
+__all__ = ["MIGRATIONS", "Fetch", "FetchError", "FetchResponse", "Intake", "IntakeConfig", "PublicationSink"]

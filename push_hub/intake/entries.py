@@ -23,8 +23,8 @@ import feedparser
 from push_hub.intake.feeds import (
     MAX_ENTRIES,
     MAX_TEXT,
-    Entry,
     Feed,
+    FeedEntry,
     NotAFeedError,
     PollHints,
     entry_key,
@@ -69,14 +69,16 @@ def take_apart(body: bytes, content_type: str) -> Feed | None:
         opinion = _ask_feedparser(body, content_type)
         if not opinion.entries:
             return None
-        entries = told_apart([Entry(read.key or _content_key(read.digest), read.digest) for read in opinion.entries])
+        entries = told_apart(
+            [FeedEntry(read.key or _content_key(read.digest), read.digest) for read in opinion.entries]
+        )
         return Feed(entries, opinion.frame, cuttable=False, hints=PollHints(ttl=opinion.ttl))
     opinion = _ask_feedparser(body, content_type)
     ttl = max((wait for wait in (exact.hints.ttl, opinion.ttl) if wait is not None), default=None)
     return replace(exact, entries=told_apart(_merged(exact, opinion)), hints=replace(exact.hints, ttl=ttl))
 
 
-def _merged(exact: Feed, opinion: _Opinion) -> list[Entry]:
+def _merged(exact: Feed, opinion: _Opinion) -> list[FeedEntry]:
     if len(exact.entries) != len(opinion.entries):
         raise DisagreementError(f"{len(exact.entries)} entries in the bytes, {len(opinion.entries)} for feedparser")
     merged = []
@@ -86,7 +88,7 @@ def _merged(exact: Feed, opinion: _Opinion) -> list[Entry]:
                 f"entry {place} is {known.id[:80]!r} in the bytes, {read.name[:80]!r} for feedparser"
             )
         digest = hashlib.sha256(read.digest + known.digest).digest()
-        merged.append(Entry(read.key or _content_key(digest), digest, known.start, known.end))
+        merged.append(FeedEntry(read.key or _content_key(digest), digest, known.start, known.end))
     return merged
 
 

@@ -43,14 +43,14 @@ class NotAFeedError(Exception):
         self.malformed = malformed
 
 
-class Kind(StrEnum):
+class FeedKind(StrEnum):
     ATOM = "atom"
     RSS = "rss"
     RDF = "rdf"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FeedEntry:
     """One entry: who it is, what it says, and its bytes `start:end` in the document (-1 when not known)."""
 
     key: bytes
@@ -72,7 +72,7 @@ class PollHints:
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    entries: Sequence[Entry]
+    entries: Sequence[FeedEntry]
     frame: bytes
     """Digest of everything around the entries."""
     cuttable: bool
@@ -92,12 +92,12 @@ def read_feed(body: bytes, content_type: str = "") -> Feed:
     return _Reader(body, None).read()
 
 
-def unseen(feed: Feed, seen: Mapping[bytes, bytes]) -> list[Entry]:
+def unseen(feed: Feed, seen: Mapping[bytes, bytes]) -> list[FeedEntry]:
     """The entries that are new, or say something else than when they were seen."""
     return [entry for entry in feed.entries if seen.get(entry.key) != entry.digest]
 
 
-def reduce_to(body: bytes, feed: Feed, keep: Sequence[Entry]) -> bytes | None:
+def reduce_to(body: bytes, feed: Feed, keep: Sequence[FeedEntry]) -> bytes | None:
     """The document with only these entries, byte for byte as it was; None when the format was not cuttable."""
     if not feed.cuttable:
         return None
@@ -105,7 +105,7 @@ def reduce_to(body: bytes, feed: Feed, keep: Sequence[Entry]) -> bytes | None:
     return _without(body, [entry for entry in feed.entries if entry.start not in kept])
 
 
-def _without(body: bytes, cut: Sequence[Entry]) -> bytes:
+def _without(body: bytes, cut: Sequence[FeedEntry]) -> bytes:
     pieces: list[bytes] = []
     at = 0
     for entry in cut:
@@ -119,7 +119,7 @@ def entry_key(kind: str, text: str) -> bytes:
     return hashlib.sha256(f"{kind} {text}".encode("utf-8", "surrogatepass")).digest()
 
 
-def told_apart(entries: Sequence[Entry]) -> list[Entry]:
+def told_apart(entries: Sequence[FeedEntry]) -> list[FeedEntry]:
     """Entries that wrongly share an identifier are identified by their content as well."""
     count = Counter(entry.key for entry in entries)
     return [
@@ -141,7 +141,7 @@ class _Reader:
         self._parser.buffer_text = True
         self._said = hashlib.sha256()
         self._path: list[str] = []
-        self._kind: Kind | None = None
+        self._kind: FeedKind | None = None
         self._prefix = ""
         self._entry_depth = 0
         self._start = 0
@@ -150,7 +150,7 @@ class _Reader:
         self._collecting_depth = 0
         self._collected: list[str] = []
         self._room = 0
-        self._entries: list[Entry] = []
+        self._entries: list[FeedEntry] = []
         self._ttl: float | None = None
         self._skip_hours: set[int] = set()
         self._skip_days: set[int] = set()
@@ -192,28 +192,28 @@ class _Reader:
             self._said = hashlib.sha256()
             self._say_start(name, attributes)
             about = attributes.get("rdf:about")
-            if self._kind is Kind.RDF and about:
+            if self._kind is FeedKind.RDF and about:
                 self._found["about"] = about[:MAX_TEXT]
         elif depth >= 3 and name in ("ttl", "hour", "day"):
             self._collect(name)
 
     def _root(self, name: str) -> None:
         prefix, _, local = name.rpartition(":")
-        kinds = {"feed": Kind.ATOM, "rss": Kind.RSS, "RDF": Kind.RDF}
+        kinds = {"feed": FeedKind.ATOM, "rss": FeedKind.RSS, "RDF": FeedKind.RDF}
         if local not in kinds:
             raise NotAFeedError(f"the root element is {name[:60]!r}", malformed=False)
         self._kind = kinds[local]
-        self._prefix = prefix + ":" if prefix and self._kind is Kind.ATOM else ""
+        self._prefix = prefix + ":" if prefix and self._kind is FeedKind.ATOM else ""
 
     def _is_entry(self, name: str, depth: int) -> bool:
-        if self._kind is Kind.ATOM:
+        if self._kind is FeedKind.ATOM:
             return depth == 2 and name == self._prefix + "entry"
-        if self._kind is Kind.RSS:
+        if self._kind is FeedKind.RSS:
             return name == "item" and (depth == 2 or (depth == 3 and self._path[1] == "channel"))
         return depth == 2 and name.rpartition(":")[2] == "item"
 
     def _in_entry(self, name: str, attributes: Mapping[str, str]) -> None:
-        if self._kind is Kind.ATOM:
+        if self._kind is FeedKind.ATOM:
             if name == self._prefix + "link":
                 if attributes.get("rel", "alternate") == "alternate" and attributes.get("href"):
                     self._found.setdefault("link", attributes["href"][:MAX_TEXT])
@@ -282,7 +282,7 @@ class _Reader:
         else:
             key = entry_key("content", digest.hex())
         name_of_its_own = next((self._found[what] for what in ("id", "guid", "about") if what in self._found), "")
-        self._entries.append(Entry(key, digest, self._before_space(self._start), end, name_of_its_own))
+        self._entries.append(FeedEntry(key, digest, self._before_space(self._start), end, name_of_its_own))
         self._entry_depth = 0
 
     def _before_space(self, start: int) -> int:

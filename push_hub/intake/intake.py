@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from push_hub.intake.config import IntakeConfig
 from push_hub.intake.events import IntakeEvent, Observer, PingsRefused, PingsStored, PingsUnwanted, SweepFailed
 from push_hub.intake.parsers import ParserPool
-from push_hub.intake.ports import FeedReader, Fetch, Sink, reason_of
+from push_hub.intake.ports import FeedReader, Fetch, PublicationSink, reason_of
 from push_hub.intake.queue import FetchQueue
 from push_hub.intake.store import Added, IntakeStore
 from push_hub.intake.threads import Threads
@@ -35,7 +35,7 @@ class Intake:
         self,
         database: Database,
         fetch: Fetch,
-        sink: Sink,
+        sink: PublicationSink,
         config: IntakeConfig,
         clock: Callable[[], float],
         observer: Observer | None = None,

@@ -2,7 +2,7 @@
 
 import struct
 
-from push_hub.intake.feeds import MAX_ENTRIES, Entry, Feed, PollHints
+from push_hub.intake.feeds import MAX_ENTRIES, Feed, FeedEntry, PollHints
 
 _HEAD = struct.Struct("!32s?dIBI")
 _ENTRY = struct.Struct("!32s32sqq")
@@ -26,7 +26,7 @@ def unpacked(data: bytes) -> Feed:
     """Raises `ValueError` when this is not what `packed` makes."""
     try:
         frame, cuttable, ttl, hours, days, count = _HEAD.unpack_from(data)
-        entries = [Entry(*row) for row in _ENTRY.iter_unpack(data[_HEAD.size :])]
+        entries = [FeedEntry(*row) for row in _ENTRY.iter_unpack(data[_HEAD.size :])]
     except struct.error as error:
         raise ValueError(f"no packed feed: {error}") from None
     if len(entries) != count:

@@ -21,7 +21,7 @@ from push_hub.intake.feeds import Feed
 from push_hub.intake.packing import MAX_PACKED, unpacked
 from push_hub.intake.ports import reason_of
 from push_hub.intake.threads import Threads
-from push_hub.intake.worker import ANSWER, QUESTION, Verdict
+from push_hub.intake.worker import ANSWER, QUESTION, ParseVerdict
 from push_hub.xmlguard import UnsafeXmlError
 from serving.fairness import FairQueue, KnownPrefixes, TimeBudgets, name_in
 
@@ -68,7 +68,7 @@ class _Parser:
     def pid(self) -> int:
         return self._process.pid
 
-    async def ask(self, content_type: str, body: bytes) -> tuple[Verdict, bytes]:
+    async def ask(self, content_type: str, body: bytes) -> tuple[ParseVerdict, bytes]:
         """Raises `ParserError`."""
         questions, answers = self._process.stdin, self._process.stdout
         assert questions is not None and answers is not None  # noqa: S101 - both are pipes
@@ -81,7 +81,7 @@ class _Parser:
             letter, length = ANSWER.unpack(await answers.readexactly(ANSWER.size))
             if length > MAX_PACKED:
                 raise ParserError("the parser's answer is too long")
-            return Verdict(letter), await answers.readexactly(length)
+            return ParseVerdict(letter), await answers.readexactly(length)
         except (OSError, asyncio.IncompleteReadError, ValueError) as error:
             raise ParserGoneError("the parser ended without an answer") from error
 
@@ -125,17 +125,17 @@ class ParserPool:
                 raise ParserError(f"larger than {self._config.parse_max_bytes} bytes")
             async with self._place(topic):
                 verdict, answer = await self._judged(content_type, body)
-            if verdict is Verdict.FEED:
+            if verdict is ParseVerdict.FEED:
                 return await self._threads.run_on(answer, unpacked, answer)
         except (ParserError, OSError, ValueError) as error:
-            verdict, answer = Verdict.FAILED, reason_of(error).encode()
+            verdict, answer = ParseVerdict.FAILED, reason_of(error).encode()
         words = answer.decode("utf-8", "replace")
-        if verdict is Verdict.UNSAFE:
+        if verdict is ParseVerdict.UNSAFE:
             raise UnsafeXmlError(words)
         if self._observer is not None:
-            if verdict is Verdict.FAILED:
+            if verdict is ParseVerdict.FAILED:
                 self._observer(ParserGaveUp(topic, words))
-            elif verdict is Verdict.DISAGREEMENT:
+            elif verdict is ParseVerdict.DISAGREEMENT:
                 self._observer(ParsersDisagreed(topic, words))
         return None
 
@@ -176,7 +176,7 @@ class ParserPool:
     async def close(self) -> None:
         await asyncio.gather(*(self._end(parser) for parser in list(self._all)))
 
-    async def _judged(self, content_type: str, body: bytes) -> tuple[Verdict, bytes]:
+    async def _judged(self, content_type: str, body: bytes) -> tuple[ParseVerdict, bytes]:
         if self._free:
             # It may have died since its last document, which says nothing about this one: a new one is asked then.
             with contextlib.suppress(ParserGoneError):
@@ -185,12 +185,12 @@ class ParserPool:
         self._all.add(parser)
         return await self._asked(parser, content_type, body)
 
-    async def _asked(self, parser: _Parser, content_type: str, body: bytes) -> tuple[Verdict, bytes]:
+    async def _asked(self, parser: _Parser, content_type: str, body: bytes) -> tuple[ParseVerdict, bytes]:
         usable = False
         try:
             async with asyncio.timeout(self._config.parse_timeout):
                 verdict, words = await parser.ask(content_type, body)
-            usable = verdict is not Verdict.FAILED and parser.documents < self._config.parser_documents
+            usable = verdict is not ParseVerdict.FAILED and parser.documents < self._config.parser_documents
             return verdict, words
         except TimeoutError:
             raise ParserError(f"not taken apart within {self._config.parse_timeout:g} s") from None

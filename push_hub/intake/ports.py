@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from push_hub.intake.feeds import Feed
-from push_hub.model import Content, Publication
+from push_hub.model import Content, HubPublication
 
 
 class HeaderLookup(Protocol):
@@ -15,7 +15,7 @@ class HeaderLookup(Protocol):
     def get_all(self, name: str, /) -> Sequence[str]: ...
 
 
-class Response(Protocol):
+class FetchResponse(Protocol):
     """What a fetch gives back. `body` is as it came over the wire, possibly compressed."""
 
     @property
@@ -53,7 +53,7 @@ class Fetch(Protocol):
         timeout: float,  # noqa: ASYNC109 - covers the whole exchange, and the port says so
         max_bytes: int,
         counted: Callable[[str], bool] | None = None,
-    ) -> Response: ...
+    ) -> FetchResponse: ...
 
 
 class FeedReader(Protocol):
@@ -65,10 +65,10 @@ class FeedReader(Protocol):
     async def close(self) -> None: ...
 
 
-class Sink(Protocol):
+class PublicationSink(Protocol):
     """Takes a new state of a topic; returns once it is on disk."""
 
-    async def accept(self, topic: str, self_url: str, content: Content) -> Publication: ...
+    async def accept(self, topic: str, self_url: str, content: Content) -> HubPublication: ...
 
 
 MAX_REASON = 300

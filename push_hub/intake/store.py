@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from push_hub.intake.config import IntakeConfig
-from push_hub.intake.feeds import Entry, PollHints
+from push_hub.intake.feeds import FeedEntry, PollHints
 from push_hub.intake.source import Validators
 from push_hub.intake.unwanted import MIGRATION as UNWANTED_PINGS
 from push_hub.intake.unwanted import UnwantedPings
@@ -44,7 +44,7 @@ PING_STEP = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class FetchSource:
     """What is known of a topic before it is fetched."""
 
     self_url: str
@@ -58,7 +58,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class TopicPage:
     """Topics found on a part of a round, and where the next part begins (empty: at the beginning)."""
 
     topics: Sequence[str]
@@ -78,7 +78,7 @@ class Update:
     validators: Validators | None = None
     body_digest: bytes | None = None
     frame: bytes | None = None
-    entries: Sequence[Entry] = ()
+    entries: Sequence[FeedEntry] = ()
     moved_to: str | None = None
     moved_at: float | None = None
     poll_every: float | None = None
@@ -131,7 +131,7 @@ class IntakeStore:
         rows = self._database.read("SELECT received_at FROM pings WHERE topic = ?", (topic,))
         return float(rows[0][0]) if rows else None
 
-    def source(self, topic: str) -> Source:
+    def source(self, topic: str) -> FetchSource:
         rows = self._database.read(
             "SELECT t.self_url, t.etag, t.last_modified, t.body_digest, t.poll_every, s.validated_url, s.moved_to, "
             "s.moved_at, s.frame_digest, s.ttl, s.skip_hours, s.skip_days "
@@ -139,11 +139,11 @@ class IntakeStore:
             (topic,),
         )
         if not rows:
-            return Source(topic)
+            return FetchSource(topic)
         self_url, etag, modified, digest, every, url, moved_to, moved_at, frame, ttl, hours, days = rows[0]
         hints = PollHints(ttl, _from_bits(hours or 0), _from_bits(days or 0))
         validators = Validators(url or "", etag, modified)
-        return Source(self_url, validators, digest, frame, moved_to, moved_at or 0.0, every, hints)
+        return FetchSource(self_url, validators, digest, frame, moved_to, moved_at or 0.0, every, hints)
 
     def seen(self, topic: str) -> dict[bytes, bytes]:
         return dict(
@@ -184,7 +184,7 @@ class IntakeStore:
         )
         return [str(url) for (url,) in rows]
 
-    def unknown_topics(self, after: str, limit: int) -> Page:
+    def unknown_topics(self, after: str, limit: int) -> TopicPage:
         """Subscribed topics that have no time for their next look yet, among the next `limit` topics."""
         # From one topic to the next by the index: a topic may have a million subscriptions to be jumped over.
         rows = self._database.read(
@@ -195,7 +195,9 @@ class IntakeStore:
             "WHERE topic IS NOT NULL",
             (after, limit),
         )
-        return Page([str(topic) for topic, known in rows if not known], str(rows[-1][0]) if len(rows) == limit else "")
+        return TopicPage(
+            [str(topic) for topic, known in rows if not known], str(rows[-1][0]) if len(rows) == limit else ""
+        )
 
     def finish(self, update: Update) -> Future[None]:
         return self._database.write(lambda tx: self._finish(tx, update))
@@ -246,7 +248,7 @@ class IntakeStore:
         topic: str,
         digest: bytes,
         frame: bytes | None,
-        entries: Sequence[Entry],
+        entries: Sequence[FeedEntry],
         hints: PollHints | None,
         now: float,
     ) -> Future[None]:
@@ -269,7 +271,7 @@ class IntakeStore:
             (hints.ttl, _bits(hints.skip_hours), _bits(hints.skip_days), topic),
         )
 
-    def _remember(self, tx: Transaction, topic: str, entries: Sequence[Entry], now: float) -> None:
+    def _remember(self, tx: Transaction, topic: str, entries: Sequence[FeedEntry], now: float) -> None:
         tx.execute("INSERT OR IGNORE INTO topic_numbers (topic) VALUES (?)", (topic,))
         ((number,),) = tx.execute("SELECT number FROM topic_numbers WHERE topic = ?", (topic,))
         tx.execute_many(

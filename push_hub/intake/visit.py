@@ -28,12 +28,12 @@ from push_hub.intake.events import (
     RetriesBounded,
     TopicFetched,
 )
-from push_hub.intake.look import Look, Looker
-from push_hub.intake.ports import FeedReader, Fetch, Sink, reason_of
+from push_hub.intake.inspection import DocumentInspector, Inspection
+from push_hub.intake.ports import FeedReader, Fetch, PublicationSink, reason_of
 from push_hub.intake.queue import FetchQueue
 from push_hub.intake.schedule import PollPlan, Seen, max_age, plan_poll, retry_after
 from push_hub.intake.source import Fetched, FetchFailedError, fetch_document
-from push_hub.intake.store import IntakeStore, Source, Update
+from push_hub.intake.store import FetchSource, IntakeStore, Update
 from push_hub.intake.threads import Threads
 from push_hub.intake.turns import TopicTurns
 from push_hub.model import Content
@@ -57,7 +57,7 @@ class Visits:
         self,
         store: IntakeStore,
         fetch: Fetch,
-        sink: Sink,
+        sink: PublicationSink,
         reader: FeedReader,
         threads: Threads,
         config: IntakeConfig,
@@ -68,7 +68,7 @@ class Visits:
         self._store = store
         self._fetch = fetch
         self._sink = sink
-        self._looker = Looker(store, reader, threads)
+        self._inspector = DocumentInspector(store, reader, threads)
         self._threads = threads
         self._config = config
         self._clock = clock
@@ -83,7 +83,7 @@ class Visits:
         self._stalls: dict[str, int] = {}
         """Tries that failed on our own side (store, overload). These have no end: the ping was acknowledged."""
         self._overtakes: dict[str, int] = {}
-        self._behind: dict[str, Look] = {}
+        self._behind: dict[str, Inspection] = {}
         """The newest document of each topic that was passed on and is still to be taken apart."""
         self._catching_up: set[asyncio.Task[None]] = set()
         self._jitter = random.Random()  # noqa: S311 - spreads retries, guards nothing
@@ -137,10 +137,10 @@ class Visits:
 
     async def _take_offer(self, topic: str, content: Content, self_url: str) -> None:
         source = self._store.source(topic)
-        look = await self._looker.glance(content, source)
+        look = await self._inspector.inspect_bytes(content, source)
         passed_on = look.changed and self._may_pass_on(topic, content)
         if look.changed and not passed_on:
-            look = await self._looker.take_apart(topic, look, source)
+            look = await self._inspector.take_apart(topic, look, source)
         await self._publish(topic, self_url, look)
         update = Update(
             topic,
@@ -166,7 +166,7 @@ class Visits:
         """Whether it need not be taken apart before it is published."""
         return content.brought and len(self._behind) < self._config.max_offers and not self._store.wants_changes(topic)
 
-    def _catch_up_soon(self, topic: str, look: Look) -> None:
+    def _catch_up_soon(self, topic: str, look: Inspection) -> None:
         """Take a document apart that was passed on already; of several, only the newest."""
         is_busy = topic in self._behind
         self._behind[topic] = look
@@ -176,11 +176,11 @@ class Visits:
             task.add_done_callback(self._catching_up.discard)
 
     async def _catch_up(self, topic: str) -> None:
-        look: Look | None = None
+        look: Inspection | None = None
         try:
             while (newest := self._behind[topic]) is not look:
                 look = newest
-                apart = await self._looker.take_apart(topic, look, self._store.source(topic))
+                apart = await self._inspector.take_apart(topic, look, self._store.source(topic))
                 await asyncio.wrap_future(
                     self._store.caught_up(topic, look.digest, apart.frame, apart.entries, apart.hints, self._clock())
                 )
@@ -221,7 +221,7 @@ class Visits:
         self._overtakes.pop(topic, None)
         return None
 
-    async def _fetched(self, topic: str, source: Source) -> Fetched:
+    async def _fetched(self, topic: str, source: FetchSource) -> Fetched:
         start = topic
         if source.moved_to and self._clock() - source.moved_at < self._config.permanent_redirect_trust:
             start = source.moved_to
@@ -241,13 +241,13 @@ class Visits:
             return self._clock()
         return self._clock() + self._config.retries.wait(overtakes - QUICK_REPEATS + 1, self._jitter)
 
-    async def _take(self, topic: str, source: Source, fetched: Fetched, answered: float | None) -> None:
+    async def _take(self, topic: str, source: FetchSource, fetched: Fetched, answered: float | None) -> None:
         content_type = fetched.headers.get("Content-Type") or DEFAULT_TYPE
         update = Update(topic, source.self_url, "", self._clock(), answered)
-        look: Look | None = None
+        look: Inspection | None = None
         published = False
         if fetched.body is not None:
-            look = await self._looker.look(topic, Content(content_type, fetched.body), source)
+            look = await self._inspector.look(topic, Content(content_type, fetched.body), source)
             links = await self._threads.run_on(
                 fetched.body, discover, fetched.headers, content_type, fetched.body, fetched.url
             )
@@ -276,7 +276,7 @@ class Visits:
         await asyncio.wrap_future(self._store.finish(update))
         self._observe(TopicFetched(topic, fetched.status, published, look.new_entries if look else None))
 
-    async def _publish(self, topic: str, self_url: str, look: Look) -> bool:
+    async def _publish(self, topic: str, self_url: str, look: Inspection) -> bool:
         """True when this was news to the sink."""
         was_published = self._store.was_published
         if not look.changed or await self._threads.run_on(look.content.body, was_published, topic, look.content):
@@ -318,7 +318,7 @@ class Visits:
         self._observe(FetchFailed(topic, reason, retry_at))
         return retry_at
 
-    def _plan(self, source: Source, seen: Seen, pinged: bool) -> PollPlan:
+    def _plan(self, source: FetchSource, seen: Seen, pinged: bool) -> PollPlan:
         """A topic whose publisher pings is only looked at now and then, in case it stops."""
         shortest, longest = self._config.poll_min, self._config.poll_max
         plan = plan_poll(source.poll_every, seen, self._clock(), shortest, longest)
@@ -336,7 +336,7 @@ class Visits:
         return self._clock() + self._config.retries.wait(attempts, self._jitter)
 
 
-def _in_words(fetched: Fetched, look: Look | None, published: bool) -> str:
+def _in_words(fetched: Fetched, look: Inspection | None, published: bool) -> str:
     if look is None:
         return f"not modified ({fetched.status})"
     if not published:

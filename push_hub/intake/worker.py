@@ -3,7 +3,7 @@
 It has limits of memory, files and processor time a document, so that a document that was made to harm a parser harms
 only this process; the hub starts another. It ends when its input does, thus also when the hub was killed.
 
-A question is two lengths, the content type and the body; an answer is a letter (`Verdict`), a length and what
+A question is two lengths, the content type and the body; an answer is a letter (`ParseVerdict`), a length and what
 belongs to it.
 """
 
@@ -22,7 +22,7 @@ MAX_FILES = 64
 MAX_WORDS = 500
 
 
-class Verdict(Enum):
+class ParseVerdict(Enum):
     FEED = b"F"
     NO_FEED = b"N"
     UNSAFE = b"U"
@@ -31,19 +31,19 @@ class Verdict(Enum):
     """The parser itself failed; this process ends after saying so."""
 
 
-def judged(body: bytes, content_type: str) -> tuple[Verdict, bytes]:
+def judged(body: bytes, content_type: str) -> tuple[ParseVerdict, bytes]:
     # Here, so that the hub can import this module without feedparser.
     from push_hub.intake.entries import DisagreementError, take_apart
 
     try:
         feed = take_apart(body, content_type)
     except UnsafeXmlError as error:
-        return Verdict.UNSAFE, _words(str(error))
+        return ParseVerdict.UNSAFE, _words(str(error))
     except DisagreementError as error:
-        return Verdict.DISAGREEMENT, _words(str(error))
+        return ParseVerdict.DISAGREEMENT, _words(str(error))
     except (Exception, MemoryError) as error:
-        return Verdict.FAILED, _words(f"{type(error).__name__}: {error}")
-    return (Verdict.NO_FEED, b"") if feed is None else (Verdict.FEED, packed(feed))
+        return ParseVerdict.FAILED, _words(f"{type(error).__name__}: {error}")
+    return (ParseVerdict.NO_FEED, b"") if feed is None else (ParseVerdict.FEED, packed(feed))
 
 
 def serve(questions: BinaryIO, answers: BinaryIO, seconds: int) -> None:
@@ -57,7 +57,7 @@ def serve(questions: BinaryIO, answers: BinaryIO, seconds: int) -> None:
         verdict, words = judged(body, content_type)
         answers.write(ANSWER.pack(verdict.value, len(words)) + words)
         answers.flush()
-        if verdict is Verdict.FAILED:
+        if verdict is ParseVerdict.FAILED:
             return
 
 

@@ -78,17 +78,17 @@ HubRequest = SubscribeRequest | UnsubscribeRequest | PublishRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class RequestRules:
     """What the operator may set about requests."""
 
     max_topics_per_ping: int = MAX_TOPICS_PER_PING
     websub_signature: SignatureMethod = SignatureMethod.SHA256
 
 
-DEFAULT_RULES = Rules()
+DEFAULT_RULES = RequestRules()
 
 
-def parse_request(content_type: str, body: bytes, rules: Rules = DEFAULT_RULES) -> HubRequest:
+def parse_request(content_type: str, body: bytes, rules: RequestRules = DEFAULT_RULES) -> HubRequest:
     """Read a POST to the hub. Raises `RequestError` and nothing else, whatever the bytes are."""
     fields = _fields(content_type, body)
     mode = _only(fields, Parameter.MODE)
@@ -123,7 +123,7 @@ def _fields(content_type: str, body: bytes) -> Mapping[str, Sequence[str]]:
     return fields
 
 
-def _publish(fields: Mapping[str, Sequence[str]], rules: Rules) -> PublishRequest:
+def _publish(fields: Mapping[str, Sequence[str]], rules: RequestRules) -> PublishRequest:
     given = [*fields.get(Parameter.URL, ()), *fields.get(Parameter.TOPIC, ())]
     if not given:
         raise RequestError("a publish needs hub.url (or hub.topic): the topic that changed")
@@ -134,7 +134,7 @@ def _publish(fields: Mapping[str, Sequence[str]], rules: Rules) -> PublishReques
     return PublishRequest(tuple(dict.fromkeys(_url(url, Parameter.URL) for url in given)))
 
 
-def _subscribe(fields: Mapping[str, Sequence[str]], rules: Rules) -> SubscribeRequest:
+def _subscribe(fields: Mapping[str, Sequence[str]], rules: RequestRules) -> SubscribeRequest:
     _refuse_repeated(fields, _ONCE)
     dialect = _dialect(fields)
     topic, callback = _key(fields, dialect)
@@ -207,7 +207,7 @@ def _lease(fields: Mapping[str, Sequence[str]]) -> int | None:
     return int(digits) if len(digits) <= MAX_LEASE_DIGITS else 10**MAX_LEASE_DIGITS
 
 
-def _signature(fields: Mapping[str, Sequence[str]], dialect: Dialect, rules: Rules) -> SignatureMethod:
+def _signature(fields: Mapping[str, Sequence[str]], dialect: Dialect, rules: RequestRules) -> SignatureMethod:
     value = _only(fields, Parameter.SIGNATURE)
     if value is not None:
         try:

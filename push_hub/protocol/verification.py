@@ -77,15 +77,15 @@ class TryAgain:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class CheckFailed:
     reason: str
 
 
-Verdict = Confirmed | TryAgain | Failed
+Verdict = Confirmed | TryAgain | CheckFailed
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CallbackAnswer:
     """What came back from a callback; status None means that nothing did, and `reason` says why."""
 
     status: int | None
@@ -147,7 +147,7 @@ def denial_url(intent: Intent) -> str:
 
 def judge(
     intent: Intent,
-    answer: Answer,
+    answer: CallbackAnswer,
     challenge: str,
     *,
     attempts: int,
@@ -160,22 +160,24 @@ def judge(
         return Confirmed()
     reason = _why(answer, challenge)
     if synchronous or answer.status == HTTP_NOT_FOUND:
-        return Failed(reason)
+        return CheckFailed(reason)
     if intent.dialect is not Dialect.PUSH_03 and (
         not _could_not_answer(answer) or attempts >= schedule.attempts_later_texts
     ):
-        return Failed(reason)
+        return CheckFailed(reason)
     at = schedule.next_try(attempts, intent.requested_at, now)
-    return Failed(f"{reason}; gave up after {attempts} tries") if at is None else TryAgain(at, reason)
+    return CheckFailed(f"{reason}; gave up after {attempts} tries") if at is None else TryAgain(at, reason)
 
 
-def judge_denial(intent: Intent, answer: Answer, *, attempts: int, now: float, schedule: CheckSchedule) -> Verdict:
+def judge_denial(
+    intent: Intent, answer: CallbackAnswer, *, attempts: int, now: float, schedule: CheckSchedule
+) -> Verdict:
     """A denial wants no answer; it is repeated only when the callback could not be told."""
     if not _could_not_answer(answer):
         return Confirmed()
     at = schedule.next_try(attempts, intent.requested_at, now) if attempts < MAX_DENIAL_ATTEMPTS else None
     reason = _why(answer, "")
-    return Failed(reason) if at is None else TryAgain(at, reason)
+    return CheckFailed(reason) if at is None else TryAgain(at, reason)
 
 
 def intent_to_text(intent: Intent) -> str:
@@ -219,11 +221,11 @@ def intent_from_text(text: str) -> Intent:
     )
 
 
-def _could_not_answer(answer: Answer) -> bool:
+def _could_not_answer(answer: CallbackAnswer) -> bool:
     return answer.status is None or answer.status == HTTP_TOO_MANY_REQUESTS or answer.status >= HTTP_SERVER_ERROR
 
 
-def _why(answer: Answer, challenge: str) -> str:
+def _why(answer: CallbackAnswer, challenge: str) -> str:
     if answer.status is None:
         return f"the callback could not be reached: {answer.reason}"
     if not is_success(answer.status):

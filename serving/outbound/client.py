@@ -1,8 +1,8 @@
 """The one HTTP client for what strangers name: libcurl's multi interface on the event loop.
 
-Two ways in. `request` is for a single exchange whose answer matters (verification, fetching a topic). A `Lane` is
-for fan-out: its posts only report a status, cost no task and no future each, and their answers' bodies are thrown
-away unread. What ended in one turn of libcurl is reported in one call.
+Two ways in. `request` is for a single exchange whose answer matters (verification, fetching a topic). A `PostChannel`
+is for fan-out: its posts only report a status, cost no task and no future each, and their answers' bodies are
+thrown away unread. What ended in one turn of libcurl is reported in one call.
 
 How libcurl is driven, and why so: the usual way on an event loop (`socket_action` with a socket and a timer callback)
 calls back into Python about five times a request and measured 58,000 requests a second where `perform` measures 72,000.
@@ -25,7 +25,7 @@ import pycurl
 from serving.fairness import KnownPrefixes
 from serving.outbound.addresses import AddressPolicy
 from serving.outbound.errors import ClientBusyError, ClientClosedError, OutboundError, UrlRefusedError
-from serving.outbound.transfer import Curl, Exchange, Post, Setup, Transfer, header_line
+from serving.outbound.transfer import Curl, Post, RequestHandle, Setup, Transfer, header_line
 from serving.outbound.values import (
     ClientConfig,
     ClientCounts,
@@ -40,9 +40,9 @@ __all__ = [
     "ClientConfig",
     "ClientCounts",
     "Headers",
-    "Lane",
     "OutboundClient",
     "OutboundResponse",
+    "PostChannel",
     "PostOutcome",
     "header_line",
 ]
@@ -72,7 +72,7 @@ class OutboundClient:
         self.turn_is_due = False
         self.is_closed = False
         self.transfers: dict[Curl, Transfer] = {}
-        self._lanes: list[Lane] = []
+        self._lanes: list[PostChannel] = []
         self._setup = Setup(self._config, self.counts, self._watch, self.prefixes)
 
     @property
@@ -101,7 +101,7 @@ class OutboundClient:
         what is known of the name.
         """
         self.admit(url)
-        exchange = Exchange(self._setup)
+        exchange = RequestHandle(self._setup)
         future: asyncio.Future[OutboundResponse] = asyncio.get_running_loop().create_future()
         try:
             exchange.prepare(method, url, headers, body, timeout, max_bytes, future, counted)
@@ -115,14 +115,16 @@ class OutboundClient:
             if exchange.future is future:  # cancelled: nobody waits for the answer any more
                 self.abandon(exchange)
 
-    def lane(self, timeout: float, max_bytes: int, done: PostsDone, counted: PostCounted | None = None) -> "Lane":
+    def channel(
+        self, timeout: float, max_bytes: int, done: PostsDone, counted: PostCounted | None = None
+    ) -> "PostChannel":
         """For many posts with the same bounds; `done` is told on the loop how they ended, several at a time.
 
         `counted` is asked before each connection, as that of `request`.
         """
-        lane = Lane(self, self._setup, timeout, max_bytes, done, counted)
-        self._lanes.append(lane)
-        return lane
+        channel = PostChannel(self, self._setup, timeout, max_bytes, done, counted)
+        self._lanes.append(channel)
+        return channel
 
     async def close(self) -> None:
         """Cut what is under way (each ends with `ClientClosedError`) and let go of all connections."""
@@ -137,9 +139,9 @@ class OutboundClient:
             self.multi.remove_handle(curl)
             transfer.finish(ClientClosedError("the hub is stopping"))
         self.transfers.clear()
-        for lane in self._lanes:
-            lane.report()
-            lane.close()
+        for channel in self._lanes:
+            channel.report()
+            channel.close()
         self.multi.close()
         self._epoll.close()
 
@@ -211,8 +213,8 @@ class OutboundClient:
                 remove(curl)
                 transfer = taken(curl)
                 transfer.finish(transfer.failure(code, text))
-        for lane in self._lanes:
-            lane.report()
+        for channel in self._lanes:
+            channel.report()
         self._arm()
 
     def _arm(self) -> None:
@@ -246,7 +248,7 @@ class OutboundClient:
         return int(pycurl.SOCKOPT_OK)
 
 
-class Lane:
+class PostChannel:
     """Posts that share a time-out, a bound on their answers, and who is told how they ended."""
 
     def __init__(

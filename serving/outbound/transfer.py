@@ -1,6 +1,6 @@
 """One libcurl handle and what it is set to: the guard, the bounds, and how its end is told.
 
-`Post` is the light kind, reused for delivery after delivery; `Exchange` keeps a whole answer and is used once.
+`Post` is the light kind, reused for delivery after delivery; `RequestHandle` keeps a whole answer and is used once.
 """
 
 import asyncio
@@ -214,7 +214,7 @@ class Post(Transfer):
         self.idle.append(self)
 
 
-class Exchange(Transfer):
+class RequestHandle(Transfer):
     """A handle for one request whose whole answer is wanted."""
 
     __slots__ = ("chunks", "future", "header_bytes", "lines")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from gateway.cli.main import main
 
 if TYPE_CHECKING:
-    from perf.workloads.kinds import Kind, RunPlan
+    from perf.workloads.kinds import RunPlan, WorkloadKind
 
 COUNTS = {
     ("crash", "hub"): {"--kills": 1, "--wide": 10},
@@ -45,14 +45,14 @@ def counted(words: list[str]) -> list[str]:
 
 def made_small(benchmark: str) -> None:
     """Smaller sizes for a benchmark. A name that the module does not have any more is an error."""
-    from perf.bench.crossing import Scale as CrossingScale
-    from perf.bench.fanout import Plan
-    from perf.bench.hub import Scale as HubScale
-    from perf.bench.viewers import Scale as ViewersScale
-    from perf.workloads.kinds import Scale as WorkloadScale
+    from perf.bench.crossing import CrossingScale as CrossingScale
+    from perf.bench.fanout import RoundPlan
+    from perf.bench.hub import HubScale as HubScale
+    from perf.bench.viewers import ViewersScale as ViewersScale
+    from perf.workloads.kinds import WorkloadScale as WorkloadScale
     from perf.workloads.kinds import plans
 
-    def two_of_them(kind: "Kind", scale: WorkloadScale, minutes: float) -> "list[RunPlan]":
+    def two_of_them(kind: "WorkloadKind", scale: WorkloadScale, minutes: float) -> "list[RunPlan]":
         return [plan for plan in plans(kind, scale, minutes) if plan.variant in RUNS]
 
     hub = HubScale(60, topics=20, rounds=1, subscriptions_a_round=30, starts=1, lives=1, pings_a_life=3)
@@ -62,7 +62,7 @@ def made_small(benchmark: str) -> None:
             "matching": {"QUICK_SIZES": (10, 1000), "CROSSING_SIZES": (1, 2000), "LOOK_UPS": 50, "BLOOM_CAPACITY": 2000}
         },
         "crossing": {"crossing": {name: CrossingScale(1, 1, 2, 0.2) for name in ("QUICK", "FULL")}},
-        "fanout": {"fanout": {"QUICK": {1: Plan(1, 0), 1000: Plan(1, 0)}, "QUICK_SLOW": Plan(1, 0)}},
+        "fanout": {"fanout": {"QUICK": {1: RoundPlan(1, 0), 1000: RoundPlan(1, 0)}, "QUICK_SLOW": RoundPlan(1, 0)}},
         "hub": {"hub": {"QUICK": hub, "FULL": hub}},
         "viewers": {"viewers": {name: ViewersScale(2, 50, 1, 1) for name in ("QUICK", "FULL")}},
         "traces": {"traces": {"CALLBACKS": 10}},

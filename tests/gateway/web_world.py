@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp import ClientResponse, ClientSession
 
-from gateway.access import Access
+from gateway.access import AccessRules
 from gateway.adapters.chat import ChatConfig
 from gateway.adapters.stream import StreamConfig
 from gateway.admin.config import AdminConfig
@@ -51,7 +51,7 @@ class World:
         streams: StreamConfig | None = None,
         chat: ChatConfig | None = None,
         port: int = 0,
-        access: Access | None = None,
+        access: AccessRules | None = None,
         admin: AdminConfig | None = None,
         **more: Any,
     ) -> AsyncGenerator[Domain, None]:
@@ -63,7 +63,7 @@ class World:
             hub,
             attach=socket_of(self.data / "net", node),
             web=web,
-            access=access or Access(),
+            access=access or AccessRules(),
             name=f"gateway-{name}",
             admin=admin,
         )

@@ -6,9 +6,9 @@ from pathlib import Path
 import msgspec
 
 from psirp_stack.emulation import plan
-from psirp_stack.node.applications import DeskConfig
+from psirp_stack.node.applications import RequestTableConfig
 from psirp_stack.node.config import DomainFile, KeysFile, LinkFile, NodeFile, RetentionFile, TimesFile, check
-from psirp_stack.node.wishes import WishConfig
+from psirp_stack.node.intents import IntentConfig
 
 TEXT = (Path(__file__).parents[2] / "docs" / "psirp.md").read_text()
 
@@ -29,10 +29,10 @@ def test_the_example_network_can_be_planned() -> None:
 
 
 def test_defaults_are_as_written() -> None:
-    desk, wishes, node = DeskConfig(), WishConfig(), check({"name": "a"})
-    assert f"| {desk.max_applications}, {desk.max_items_per_application:,} |" in TEXT
-    assert f"| {desk.stuck_after:g} s | `DeskConfig.stuck_after`" in TEXT
-    assert f"| {desk.linger:g} s, {desk.linger_unmatched:g} s when" in TEXT
+    request_table, wishes, node = RequestTableConfig(), IntentConfig(), check({"name": "a"})
+    assert f"| {request_table.max_applications}, {request_table.max_items_per_application:,} |" in TEXT
+    assert f"| {request_table.stuck_after:g} s | `DeskConfig.stuck_after`" in TEXT
+    assert f"| {request_table.linger:g} s, {request_table.linger_unmatched:g} s when" in TEXT
     assert f"| {wishes.max_unanswered:,} |" in TEXT
     assert f"| {node.times.hello:g}, {node.times.lease:g} |" in TEXT
     assert f"| {node.retention.count}, {node.retention.bytes >> 20} MiB, {node.retention.age:g} |" in TEXT

@@ -11,12 +11,12 @@ import aiohttp
 from push_hub.events import HubEvent
 from push_hub.health import Check, HealthReport
 from push_hub.model import Content
-from push_hub.ports import GetFailedError, OverloadedError, Response, Validator
+from push_hub.ports import GetFailedError, GetResponse, OverloadedError, Validator
 from push_hub.protocol.verification import CheckSchedule
 from push_hub.schema import HUB_TABLES, SUBSCRIPTION_TABLES
 from push_hub.server import HubServer, ServerConfig
 from push_hub.subscriptions import Change, Subscriptions
-from push_hub.verifier import Verifier, VerifierConfig
+from push_hub.verifier import IntentVerifier, IntentVerifierConfig
 from serving.port import Port, PortConfig
 from storage import Database
 
@@ -36,7 +36,7 @@ class PlainGetter:
         timeout: float,  # noqa: ASYNC109 - a bound of the port
         max_bytes: int,
         counted: Callable[[str], bool] | None = None,
-    ) -> Response:
+    ) -> GetResponse:
         try:
             async with self._session.get(
                 url, allow_redirects=False, timeout=aiohttp.ClientTimeout(total=timeout)
@@ -46,7 +46,7 @@ class PlainGetter:
             raise GetFailedError(type(error).__name__) from error
         if len(body) > max_bytes:
             raise GetFailedError("the answer is too long")
-        return Response(answer.status, body)
+        return GetResponse(answer.status, body)
 
 
 @dataclass
@@ -68,7 +68,7 @@ class PingRecorder:
 class RunningHub:
     url: str
     subscriptions: Subscriptions
-    verifier: Verifier
+    verifier: IntentVerifier
     pings: PingRecorder
     changes: list[Change]
     events: list[HubEvent]
@@ -80,7 +80,7 @@ class RunningHub:
 async def run_hub(
     directory: Path,
     server_config: ServerConfig | None = None,
-    verifier_config: VerifierConfig | None = None,
+    verifier_config: IntentVerifierConfig | None = None,
     validator: Validator | None = None,
     clock: Callable[[], float] = time.time,
     monotonic: Callable[[], float] = time.monotonic,
@@ -92,10 +92,10 @@ async def run_hub(
         changes: list[Change] = []
         events: list[HubEvent] = []
         health: list[str] = []
-        verifier = Verifier(
+        verifier = IntentVerifier(
             subscriptions,
             PlainGetter(session),
-            verifier_config or VerifierConfig(schedule=FAST),
+            verifier_config or IntentVerifierConfig(schedule=FAST),
             changed=changes.append,
             validator=validator,
             observer=events.append,

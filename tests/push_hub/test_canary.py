@@ -13,8 +13,8 @@ from push_hub.canary import CanaryConfig, Pulse
 from push_hub.delivery.signing import signature
 from push_hub.events import CanaryChanged
 from push_hub.hub import Hub, HubConfig
-from push_hub.model import Publication, SignatureMethod
-from push_hub.ports import GetFailedError, Response
+from push_hub.model import HubPublication, SignatureMethod
+from push_hub.ports import GetFailedError, GetResponse
 from serving.outbound.errors import OutboundError
 from tests.push_hub.harness import until
 
@@ -62,7 +62,7 @@ class Listener:
     def __init__(self) -> None:
         self.heard: list[object] = []
 
-    def publication_accepted(self, publication: Publication) -> None:
+    def publication_accepted(self, publication: HubPublication) -> None:
         self.heard.append(publication)
 
     def subscription_changed(self, topic: str, live: int) -> None:
@@ -103,7 +103,7 @@ async def test_green_then_deliveries_break_then_red_then_green_again(
             raise OutboundError("the test cut the wire")
 
         with monkeypatch.context() as patch:
-            patch.setattr("serving.outbound.client.Lane.post", broken)
+            patch.setattr("serving.outbound.client.PostChannel.post", broken)
             it.clock.now += 60
             await it.beat()
             await until(lambda: any(type(one).__name__ == "DeliveryFailed" for one in it.events))
@@ -245,7 +245,7 @@ async def test_the_guard_admits_the_canary_s_port_and_no_other(tmp_path: Path) -
         assert policy.url_refusal(f"http://{host}:{port}/x") is None
         for other in ((host, port + 1), (host, None), ("127.0.0.2", port), ("::ffff:127.0.0.1", port), ("::1", port)):
             assert "loopback or private" in (policy.refusal(*other) or ""), other
-        assert await it.hub.verifier._getter.get(f"http://{host}:{port}/x", timeout=5, max_bytes=99) == Response(
+        assert await it.hub.verifier._getter.get(f"http://{host}:{port}/x", timeout=5, max_bytes=99) == GetResponse(
             404, b"404: Not Found"
         )
         with pytest.raises(GetFailedError, match="loopback or private"):

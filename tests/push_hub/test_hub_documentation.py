@@ -16,8 +16,8 @@ from push_hub.hub import HubConfig
 from push_hub.protocol.leases import LeasePolicy
 from push_hub.protocol.verification import CheckSchedule
 from push_hub.server import ServerConfig
-from push_hub.sse import StreamConfig
-from push_hub.verifier import VerifierConfig
+from push_hub.sse import HubStreamConfig
+from push_hub.verifier import IntentVerifierConfig
 from serving.limits import Rate
 from tests.push_hub.world import World
 
@@ -25,10 +25,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "hub.md"
 CLASSES = (
     HubConfig,
     ServerConfig,
-    VerifierConfig,
+    IntentVerifierConfig,
     LeasePolicy,
     CheckSchedule,
-    StreamConfig,
+    HubStreamConfig,
     DiagnosticsConfig,
     CanaryConfig,
     HealthConfig,

@@ -6,7 +6,7 @@ import aiohttp
 import pytest
 
 from push_hub.events import PartFailed
-from push_hub.model import Publication
+from push_hub.model import HubPublication
 from push_hub.subscriptions import Change, Subscriptions
 from push_hub.verifier import FAULT_PAUSE
 from storage import StorageFullError
@@ -26,7 +26,7 @@ class FaultyPolicy:
 
 
 class FaultyListener:
-    def publication_accepted(self, publication: Publication) -> None:
+    def publication_accepted(self, publication: HubPublication) -> None:
         raise LookupError(f"nothing for {publication.topic}")
 
     def subscription_changed(self, topic: str, live: int) -> None:

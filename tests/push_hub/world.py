@@ -12,7 +12,7 @@ import aiohttp
 from push_hub.canary import CanaryConfig
 from push_hub.diagnostics import DiagnosticsConfig
 from push_hub.hub import Hub, HubConfig
-from push_hub.model import Subscription
+from push_hub.model import HubSubscription
 from push_hub.ports import Validator
 from push_hub.server import ServerConfig
 from tests.push_hub.harness import Publisher, Received, Subscriber, until
@@ -85,7 +85,7 @@ class World:
         await self.ping()
         return await self.subscriber.next_received()
 
-    def found(self, path: str = "/cb") -> Subscription:
+    def found(self, path: str = "/cb") -> HubSubscription:
         found = self.hub.subscriptions.find(self.topic, self.subscriber.url(path), self.clock())
         assert found is not None
         return found

@@ -200,7 +200,7 @@ async def test_forbidden_urls_are_refused_on_both_ways_in(client: OutboundClient
         with pytest.raises(UrlRefusedError):
             await get(client, url)
         with pytest.raises(UrlRefusedError):
-            client.lane(1.0, 10, lambda _: None).post(url, [], b"", None)
+            client.channel(1.0, 10, lambda _: None).post(url, [], b"", None)
     assert (client.under_way, client.counts.connections) == (0, 0)
 
 
@@ -272,11 +272,11 @@ async def test_too_many_at_once_are_refused() -> None:
 
 async def test_posts_report_status_retry_after_and_failure(client: OutboundClient) -> None:
     reports: asyncio.Queue[list[PostOutcome]] = asyncio.Queue()
-    lane = client.lane(5.0, 100, reports.put_nowait)
+    channel = client.channel(5.0, 100, reports.put_nowait)
     async with CallbackServer(lambda *_: status(503, "Retry-After: 7")) as callbacks, server(endless) as host:
-        lane.post(callbacks.url("/x"), [b"X: y"], b"body", "one")
+        channel.post(callbacks.url("/x"), [b"X: y"], b"body", "one")
         assert await reports.get() == [("one", 503, 7, None)]
-        lane.post(f"http://{host}/", [], b"", "two")
+        channel.post(f"http://{host}/", [], b"", "two")
         ((tag, code, _, error),) = await reports.get()
         assert (tag, code) == ("two", 0)
         assert isinstance(error, ResponseTooLargeError)
@@ -327,11 +327,11 @@ async def test_posts_ask_by_their_tag_before_each_new_connection(client: Outboun
         ended.extend(outcomes)
         arrived.set()
 
-    lane = client.lane(5.0, 1000, done, counted)
+    channel = client.channel(5.0, 1000, done, counted)
     async with CallbackServer() as there:
         for tag in ("no", "yes", "again"):
             arrived.clear()
-            lane.post(there.url("/x"), [], b"", tag)
+            channel.post(there.url("/x"), [], b"", tag)
             await asyncio.wait_for(arrived.wait(), 10)
         prefix = f"127.0.0.1:{there.port}"
         assert asked == [("no", prefix), ("yes", prefix)]  # the third used the second's connection

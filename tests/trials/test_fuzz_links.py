@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gateway.cli.main import main
-from psirp_stack.sealing.session import ReceivingKey, ReplayWindow
+from psirp_stack.sealing.session import FrameWindow, ReceivingKey
 from trials.fuzz.links import FuzzedLinks
 from trials.fuzz.node import fuzz_from
 
@@ -24,7 +24,7 @@ def test_nothing_gets_through_and_everything_is_counted(capsys: pytest.CaptureFi
 
 
 def test_the_run_sees_a_window_that_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ReplayWindow, "is_new", lambda *_: True)
+    monkeypatch.setattr(FrameWindow, "is_new", lambda *_: True)
     monkeypatch.setattr(ReceivingKey, "open_in_order", lambda *_: None)
     links = FuzzedLinks(3)
     report = fuzz_from(links.hostile(), links.targets(), FRAMES, 3)

@@ -21,14 +21,14 @@ def test_hostile_frames_at_whole_nodes(tmp_path: Path) -> None:
     for name in ("n0", "n1", "n2"):
         assert len(report.reasons[name]) > 4, "frames get further than the first refusal"
         assert report.reasons[name]["taken"]
-    assert {"Subscribe", "Publish", "Consumed", "Explain", "refused"} <= report.reasons["application"].keys()
+    assert {"Subscribe", "Publish", "Consumed", "AskExplanation", "refused"} <= report.reasons["application"].keys()
 
 
 def test_hostile_messages_between_applications_and_nodes() -> None:
     report = fuzz_from(spoilt(attachment_seeds(), random.Random(6)), attachment_targets(), 5000, 6)
     assert report.failures == []
     assert {"refused", "Subscribe", "Publish"} <= report.reasons["requests"].keys()
-    assert {"refused", "Done", "Publication"} <= report.reasons["answers"].keys()
+    assert {"refused", "Done", "ReceivedVersion"} <= report.reasons["answers"].keys()
     assert {"cut off", "waiting"} <= report.reasons["stream"].keys()
 
 

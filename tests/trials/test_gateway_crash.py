@@ -9,7 +9,7 @@ from aiohttp import ClientSession
 
 from trials.crash import gateway_world
 from trials.crash.gateway_driver import GatewayCrashTest
-from trials.crash.gateway_process import GATEWAYS, NODES, STOCK, ZONES, Parts
+from trials.crash.gateway_process import GATEWAYS, NODES, STOCK, ZONES, GatewayProcesses
 from trials.crash.gateway_world import Callback, GatewaySize, GatewayWorld, document
 
 KILLS = 5
@@ -38,7 +38,7 @@ async def test_nothing_acknowledged_is_lost_when_processes_are_killed() -> None:
 
 
 def test_every_kind_of_process_can_be_hit_and_both_domains_publish_and_subscribe(tmp_path: Path) -> None:
-    parts = Parts(tmp_path)
+    parts = GatewayProcesses(tmp_path)
     assert set(parts.all) == {*GATEWAYS, *NODES, STOCK} == {"gate-a", "gate-b", "core", "f1", "f2", "stock"}
     assert "rendezvous" in (tmp_path / "core.toml").read_text()
     world = GatewayWorld(SMALL, parts.hubs)
@@ -50,7 +50,7 @@ def test_every_kind_of_process_can_be_hit_and_both_domains_publish_and_subscribe
 async def test_some_topics_are_to_be_had_only_through_a_zone_s_manager_and_a_hub_that_is_not_ours(
     tmp_path: Path,
 ) -> None:
-    parts = Parts(tmp_path)
+    parts = GatewayProcesses(tmp_path)
     async with GatewayWorld(SMALL, parts.hubs, parts.stock_hub) as world, ClientSession() as http:
         distant = [callback for callback in world.callbacks.values() if callback.topic in world.zone]
         for callback in distant:

@@ -17,13 +17,13 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from perf.hub_process import OPERATOR_TOKEN, HubProcess
-from perf.loopback import Client, Reply, Request, Server, answer
+from perf.loopback import LoopbackClient, LoopbackRequest, Reply, Server, answer
 from perf.numbered_feed import document, number_in
 from push_hub.delivery import Delivery
 from push_hub.diagnostics import Diagnostics, DiagnosticsConfig
 from push_hub.hub import DATABASE_NAME, TABLES
 from push_hub.intake import Intake, IntakeConfig
-from push_hub.model import Content, Dialect, Publication, Subscription
+from push_hub.model import Content, Dialect, HubPublication, HubSubscription
 from push_hub.protocol.numbers import Mode
 from push_hub.protocol.verification import Intent
 from push_hub.server import ServerConfig, gate_config
@@ -44,14 +44,14 @@ from tests.push_hub.delivery.delivery_support import (
 from tests.push_hub.intake.fetcher import WantedElsewhere
 from tests.waiting import until
 from trials.crash.driver import CrashTest, choose, look
-from trials.crash.ledger import SUBSCRIBE, UNSUBSCRIBE, Ledger
-from trials.crash.snapshot import Pair, Snapshot, StoredPublication, open_work
+from trials.crash.ledger import SUBSCRIBE, UNSUBSCRIBE, CrashLedger
+from trials.crash.snapshot import Pair, StoredPublication, StoreSnapshot, open_work
 from trials.crash.world import Moment, Size
 
 KILLS = 6
 PATIENCE = 30.0
 PAIR: Pair = ("http://publisher.example/", "http://callback.example/")
-NOTHING = Snapshot("ok", {}, {}, set(), [], {}, set(), [])
+NOTHING = StoreSnapshot("ok", {}, {}, set(), [], {}, set(), [])
 
 
 def silent(_label: str, _steps: float = 1) -> None:
@@ -84,11 +84,11 @@ def test_kills_are_aimed_at_everything_a_hub_does_and_the_seed_repeats_them() ->
 # The judge: it must be able to say no
 
 
-def ledger_with(number: int = 0) -> Ledger:
-    return Ledger({PAIR[0]: [PAIR]}, {PAIR[0]: number})
+def ledger_with(number: int = 0) -> CrashLedger:
+    return CrashLedger({PAIR[0]: [PAIR]}, {PAIR[0]: number})
 
 
-def subscribed(ledger: Ledger, active_since: float | None = 1.0) -> Ledger:
+def subscribed(ledger: CrashLedger, active_since: float | None = 1.0) -> CrashLedger:
     ledger.asking(PAIR, SUBSCRIBE)
     ledger.acknowledged(PAIR, SUBSCRIBE)
     if active_since is not None:
@@ -96,9 +96,9 @@ def subscribed(ledger: Ledger, active_since: float | None = 1.0) -> Ledger:
     return ledger
 
 
-def stored(**changes: object) -> Snapshot:
-    fields = {name: getattr(NOTHING, name) for name in Snapshot.__slots__} | {"subscriptions": {PAIR: 7}}
-    return Snapshot(**(fields | changes))
+def stored(**changes: object) -> StoreSnapshot:
+    fields = {name: getattr(NOTHING, name) for name in StoreSnapshot.__slots__} | {"subscriptions": {PAIR: 7}}
+    return StoreSnapshot(**(fields | changes))
 
 
 def test_an_acknowledged_subscription_must_be_stored_or_waiting() -> None:
@@ -185,7 +185,7 @@ def test_what_is_owed_at_the_end_is_lost() -> None:
 
 
 def test_order_and_repeats_are_judged_by_the_life_of_the_hub() -> None:
-    def deliver(*deliveries: tuple[int, int], changed_at: float = 2.0) -> Ledger:
+    def deliver(*deliveries: tuple[int, int], changed_at: float = 2.0) -> CrashLedger:
         ledger = subscribed(ledger_with(9))
         for number in (1, 2, 3):
             ledger.changed(PAIR[0], number, changed_at)
@@ -206,7 +206,7 @@ def test_order_and_repeats_are_judged_by_the_life_of_the_hub() -> None:
 
 def test_a_damaged_store_and_dead_letters_are_problems() -> None:
     ledger = ledger_with()
-    ledger.check(Snapshot("page 3 is broken", {}, {}, set(), [], {}, set(), [PAIR]), 1.0)
+    ledger.check(StoreSnapshot("page 3 is broken", {}, {}, set(), [], {}, set(), [PAIR]), 1.0)
     assert dict(ledger.problems) == {"the store is damaged": 1, "given up": 1}
 
 
@@ -296,7 +296,7 @@ async def test_diagnostics_never_show_a_settled_check_as_without_effect(tmp_path
     settled: list[Change | None] = []
 
     class Racing(Subscriptions):
-        def find(self, topic: str, callback: str, now: float) -> Subscription | None:
+        def find(self, topic: str, callback: str, now: float) -> HubSubscription | None:
             found = super().find(topic, callback, now)
             waiting = self.pending_for(topic, callback)
             assert waiting is not None
@@ -314,7 +314,7 @@ async def test_diagnostics_never_show_a_settled_check_as_without_effect(tmp_path
         config = DiagnosticsConfig(operator_token=OPERATOR_TOKEN)
         Diagnostics(config, database, subscriptions, delivery, gate).add_routes(app)
         async with TestServer(app) as server:
-            client = Client(str(server.make_url("/")))
+            client = LoopbackClient(str(server.make_url("/")))
             shown = await look(client, PAIR)
             client.close()
     assert settled == [Change(PAIR[0], 1)]
@@ -326,13 +326,13 @@ async def test_a_ping_is_not_given_up_because_the_store_is_full(tmp_path: Path) 
     class FullSink:
         tries = 0
 
-        async def accept(self, topic: str, self_url: str, content: Content) -> Publication:
+        async def accept(self, topic: str, self_url: str, content: Content) -> HubPublication:
             self.tries += 1
             if self.tries <= 8:
                 raise StorageFullError("no space left")
-            return Publication(1, topic, self_url, content, 0.0)
+            return HubPublication(1, topic, self_url, content, 0.0)
 
-    def serve(_request: Request, reply: Reply) -> None:
+    def serve(_request: LoopbackRequest, reply: Reply) -> None:
         reply(answer(200, document(1), {"Content-Type": "application/atom+xml"}))
 
     sink = FullSink()
@@ -383,7 +383,7 @@ class Surroundings:
         self.received: list[int] = []
         self.server = Server(self._handle)
 
-    def _handle(self, request: Request, reply: Reply) -> None:
+    def _handle(self, request: LoopbackRequest, reply: Reply) -> None:
         if request.method == "POST":
             self.received.append(number_in(request.body))
             reply(answer(204))
@@ -401,7 +401,7 @@ class Surroundings:
                 self.held.append(serve)
 
 
-async def ping(client: Client, *topics: str) -> int:
+async def ping(client: LoopbackClient, *topics: str) -> int:
     form = urlencode([("hub.mode", "publish"), *(("hub.url", topic) for topic in topics)])
     return (await client.post_form("/", form))[0]
 
@@ -413,7 +413,7 @@ async def test_a_full_disk_refuses_what_is_new_and_loses_nothing_that_was_taken(
         hub = await HubProcess.start(small_disk / "hub")
         try:
             assert await hub.listening()
-            client = Client(hub.url)
+            client = LoopbackClient(hub.url)
             asked = urlencode({"hub.mode": "subscribe", "hub.topic": topic, "hub.callback": callback})
             assert (await client.post_form("/", asked))[0] == 202
             await until(lambda: not open_work(small_disk / "hub" / DATABASE_NAME))

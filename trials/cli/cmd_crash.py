@@ -10,7 +10,7 @@ from rich.table import Table
 
 from gateway.cli.errors import CommandError
 from perf.bench.family import progress_bar
-from trials.crash.driver import CrashTest, Report
+from trials.crash.driver import CrashReport, CrashTest
 from trials.crash.gateway_driver import GatewayCrashTest, GatewayReport
 from trials.crash.gateway_world import GatewaySize
 from trials.crash.world import Size
@@ -114,11 +114,11 @@ def show_gateway(report: GatewayReport) -> None:
     )
 
 
-def as_document(report: Report) -> dict[str, object]:
+def as_document(report: CrashReport) -> dict[str, object]:
     return {**dataclasses.asdict(report), "lost": report.lost, "passed": report.passed}
 
 
-def show(report: Report) -> None:
+def show(report: CrashReport) -> None:
     counts = report.counts
     table = Table(title=f"{report.kills} kills in {report.seconds:.0f} s, seed {report.seed}", show_header=False)
     rows: list[tuple[str, int]] = [

@@ -14,14 +14,14 @@ from urllib.parse import urlencode
 
 from perf.bench.family import Ticker
 from perf.hub_process import OPERATOR_TOKEN, PUBLISHER_TOKEN, HubProcess, HubProcessError
-from perf.loopback import Client
+from perf.loopback import LoopbackClient
 from perf.numbered_feed import document
 from push_hub.delivery import QueueLimits
 from push_hub.hub import DATABASE_NAME
 from storage import StorageError
 from trials.crash.ledger import LOST, SUBSCRIBE, UNSUBSCRIBE, Counts
 from trials.crash.snapshot import Pair, open_work, read_snapshot
-from trials.crash.world import FEED_TYPE, Moment, Size, Style, World
+from trials.crash.world import FEED_TYPE, CrashWorld, Moment, Size, Style
 
 SUBSCRIBERS_AT_WORK = 4
 WIDE_SUBSCRIBERS_AT_WORK = 4
@@ -38,12 +38,12 @@ WIDE_PINGS = 0.1
 SEVERAL = 0.3
 ACKNOWLEDGED = (202, 204)
 
-Work = Callable[[Client], Awaitable[bool]]
+Work = Callable[[LoopbackClient], Awaitable[bool]]
 """One request of a worker; False when it has nothing more to ask."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class KillPlan:
     """When this life ends: a delay after the process was started, or after it listened, or the n-th of something."""
 
     name: str
@@ -55,7 +55,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class CrashReport:
     seed: int
     kills: int
     seconds: float
@@ -76,24 +76,26 @@ class Report:
         return not self.problems
 
 
-def choose(rng: random.Random, wide: int) -> Plan:
+def choose(rng: random.Random, wide: int) -> KillPlan:
     """Spread over everything a hub does, starting included."""
     after = rng.random() < 0.5
     kind = rng.choices(("delay", "starting", *Moment), (25, 10, 10, 10, 30, 15))[0]
     if kind == "delay":
-        return Plan("a random delay", delay=rng.uniform(0, LONGEST_DELAY))
+        return KillPlan("a random delay", delay=rng.uniform(0, LONGEST_DELAY))
     if kind == "starting":
-        return Plan("while starting", while_starting=rng.uniform(0.1, 0.6))
+        return KillPlan("while starting", while_starting=rng.uniform(0.1, 0.6))
     moment = Moment(kind)
     most = {Moment.CHECK: 60, Moment.FETCH: 8, Moment.DELIVERY: max(60, wide), Moment.ACKNOWLEDGEMENT: 60}[moment]
     # Skewed towards few: the first of a burst is as interesting as all the others together.
-    return Plan(moment.value, moment=moment, count=1 + int((most - 1) * rng.random() ** 2), after_answer=after)
+    return KillPlan(moment.value, moment=moment, count=1 + int((most - 1) * rng.random() ** 2), after_answer=after)
 
 
-class Life:
+class HubLife:
     """One hub process, the load on it, and the kill that ends it."""
 
-    def __init__(self, world: World, hub: HubProcess, plan: Plan, rng: random.Random, unsubscribed: list[Pair]) -> None:
+    def __init__(
+        self, world: CrashWorld, hub: HubProcess, plan: KillPlan, rng: random.Random, unsubscribed: list[Pair]
+    ) -> None:
         self._world = world
         self._ledger = world.ledger
         self._hub = hub
@@ -141,7 +143,7 @@ class Life:
         return [asyncio.create_task(self._until_killed(one)) for one in work]
 
     async def _until_killed(self, work: Work) -> None:
-        client = Client(self._hub.url)
+        client = LoopbackClient(self._hub.url)
         try:
             with suppress(ConnectionError):
                 while await work(client):  # noqa: ASYNC110 - a pause between requests, not a wait for something
@@ -149,7 +151,7 @@ class Life:
         finally:
             client.close()
 
-    async def _subscribe_wide(self, client: Client) -> bool:
+    async def _subscribe_wide(self, client: LoopbackClient) -> bool:
         if not self._wide_left:
             return False
         pair = self._wide_left.pop()
@@ -157,7 +159,7 @@ class Life:
             self._wide_left.append(pair)
         return True
 
-    async def _change_subscriptions(self, client: Client) -> bool:
+    async def _change_subscriptions(self, client: LoopbackClient) -> bool:
         pair = self._rng.choice(self._world.changing)
         if pair in self._busy:
             return True
@@ -171,7 +173,7 @@ class Life:
         self._busy.discard(pair)
         return True
 
-    async def _ask(self, client: Client, pair: Pair, mode: str) -> bool:
+    async def _ask(self, client: LoopbackClient, pair: Pair, mode: str) -> bool:
         self._ledger.asking(pair, mode)
         try:
             status, _ = await client.post_form("/", self._world.form(pair, mode))
@@ -187,7 +189,7 @@ class Life:
         self.notice(Moment.ACKNOWLEDGEMENT)
         return True
 
-    async def _look(self, client: Client, pair: Pair, mode: str) -> None:
+    async def _look(self, client: LoopbackClient, pair: Pair, mode: str) -> None:
         """Ask the hub whether the request has taken effect; a few times, it may take a moment."""
         for _ in range(LOOKS):
             shown = await look(client, pair)
@@ -196,7 +198,7 @@ class Life:
                 return
             await asyncio.sleep(LOOK_PAUSE)
 
-    async def _ping(self, client: Client) -> bool:
+    async def _ping(self, client: LoopbackClient) -> bool:
         world = self._world
         # A kill that waits for deliveries needs some: the widest fan-out first.
         wide = self._rng.random() < WIDE_PINGS or (self._plan.moment is Moment.DELIVERY and not self._busy)
@@ -208,7 +210,7 @@ class Life:
         form = urlencode([("hub.mode", "publish"), *(("hub.url", topic) for topic in topics)])
         return await self._publish(said, client.post_form("/", form))
 
-    async def _bring(self, client: Client) -> bool:
+    async def _bring(self, client: LoopbackClient) -> bool:
         """A fat ping: the topic's content comes with it."""
         if not self._world.brought:
             return False
@@ -240,19 +242,19 @@ class Life:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownProgress:
     active: bool
     settled: bool
 
 
-async def look(client: Client, pair: Pair) -> Shown | None:
+async def look(client: LoopbackClient, pair: Pair) -> ShownProgress | None:
     """What the hub's diagnostics say of a pair; None when it has no time for the question."""
     target = "/diagnostics/subscription?" + urlencode({"topic": pair[0], "callback": pair[1]})
     status, body = await client.request("GET", target, headers={"Authorization": f"Bearer {OPERATOR_TOKEN}"})
     if status != 200:
         return None
     said = json.loads(body)
-    return Shown(said["state"] == "active", said["waiting_check"] is None)
+    return ShownProgress(said["state"] == "active", said["waiting_check"] is None)
 
 
 class CrashTest:
@@ -262,14 +264,14 @@ class CrashTest:
         self._size = size
         self._tick = tick
         self._plans: Counter[str] = Counter()
-        self._life: Life | None = None
+        self._life: HubLife | None = None
         self._failures: list[str] = []
 
-    async def run(self) -> Report:
+    async def run(self) -> CrashReport:
         started = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="psph-crash-") as folder:
             data = Path(folder) / "hub"
-            async with World(self._size, self._seed, self._notice) as world:
+            async with CrashWorld(self._size, self._seed, self._notice) as world:
                 try:
                     for number in range(self._kills):
                         await self._round(world, data, number)
@@ -283,7 +285,7 @@ class CrashTest:
         if self._life is not None:
             self._life.notice(moment)
 
-    async def _round(self, world: World, data: Path, number: int) -> None:
+    async def _round(self, world: CrashWorld, data: Path, number: int) -> None:
         world.life = number
         # A generator a life: how far the last one got must not change where the next kill is aimed.
         rng = random.Random(f"{self._seed} {number}")  # noqa: S311 - a test that can be repeated
@@ -291,19 +293,19 @@ class CrashTest:
         left = [pair for pair in world.wide if world.ledger.accounts[pair].wanted != SUBSCRIBE]
         rng.shuffle(left)
         hub = await HubProcess.start(data)
-        self._life = Life(world, hub, plan, rng, left)
+        self._life = HubLife(world, hub, plan, rng, left)
         await self._life.run()
         self._plans[plan.name] += 1
         await self._check(world, data)
 
-    async def _check(self, world: World, data: Path, *, end: bool = False) -> None:
+    async def _check(self, world: CrashWorld, data: Path, *, end: bool = False) -> None:
         snapshot = await asyncio.to_thread(read_snapshot, data, world.ledger.newest_publication)
         if end:
             world.ledger.check_end(snapshot, time.time())
         else:
             world.ledger.check(snapshot, time.time())
 
-    async def _finish(self, world: World, data: Path) -> None:
+    async def _finish(self, world: CrashWorld, data: Path) -> None:
         """One more start, no more requests: everything that is open must come to its end."""
         world.life = self._kills
         self._life = None
@@ -316,7 +318,7 @@ class CrashTest:
                 self._tick("quiet time", 0)
                 await asyncio.sleep(QUIET_STEP)
             await asyncio.sleep(SETTLED)  # for what should not come any more
-            client = Client(hub.url)
+            client = LoopbackClient(hub.url)
             for pair in world.changing:
                 shown = await look(client, pair)
                 if shown is not None and shown.settled:
@@ -327,7 +329,7 @@ class CrashTest:
             hub.kill()
         await self._check(world, data, end=True)
 
-    def _report(self, world: World, seconds: float) -> Report:
+    def _report(self, world: CrashWorld, seconds: float) -> CrashReport:
         ledger = world.ledger
         problems = dict(ledger.problems)
         examples = [*self._failures, *ledger.examples]
@@ -339,7 +341,7 @@ class CrashTest:
         most = max(ledger.duplicates_after_kill.values(), default=0)
         if most > chunk:
             problems["more than a chunk repeated"] = sum(n > chunk for n in ledger.duplicates_after_kill.values())
-        return Report(
+        return CrashReport(
             seed=self._seed,
             kills=sum(self._plans.values()),
             seconds=seconds,

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perf.bench.family import Ticker
-from perf.loopback import Client
+from perf.loopback import LoopbackClient
 from perf.processes import Part, ProcessFailedError
 from push_hub.delivery import QueueLimits
-from trials.crash.gateway_process import Parts
+from trials.crash.gateway_process import GatewayProcesses
 from trials.crash.gateway_world import Callback, GatewayCounts, GatewaySize, GatewayWorld
 from trials.crash.stock_hub import read_counts, read_taken
 
@@ -74,7 +74,7 @@ class GatewayCrashTest:
     async def run(self) -> GatewayReport:
         started = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="psph-crash-") as folder:
-            parts = Parts(Path(folder))
+            parts = GatewayProcesses(Path(folder))
             async with GatewayWorld(self._size, parts.hubs, parts.stock_hub) as world:
                 try:
                     await self._all(parts, world)
@@ -88,7 +88,7 @@ class GatewayCrashTest:
                         world.problem(f"{part.name} complained", complaint)
                 return self._report(world, time.monotonic() - started)
 
-    async def _all(self, parts: Parts, world: GatewayWorld) -> None:
+    async def _all(self, parts: GatewayProcesses, world: GatewayWorld) -> None:
         await parts.start()
         await self._subscribed(world)
         publishers = [asyncio.create_task(self._publishing(world, topic)) for topic in range(len(world.home))]
@@ -124,7 +124,7 @@ class GatewayCrashTest:
         deadline = time.monotonic() + SUBSCRIBE_PATIENCE
         await asyncio.gather(*(world.subscribe(callback) for callback in world.callbacks.values() if callback.wanted))
         for topic in range(len(world.home)):
-            client = Client(world.publish_at(topic))
+            client = LoopbackClient(world.publish_at(topic))
             try:
                 await world.publish(client, topic)
             finally:
@@ -148,7 +148,7 @@ class GatewayCrashTest:
 
     async def _publishing(self, world: GatewayWorld, topic: int) -> None:
         rng = random.Random(f"{self._seed} {topic}")  # noqa: S311 - a test that can be repeated
-        client = Client(world.publish_at(topic))
+        client = LoopbackClient(world.publish_at(topic))
         try:
             while True:
                 await self._publish.wait()
@@ -158,7 +158,7 @@ class GatewayCrashTest:
         finally:
             client.close()
 
-    async def _kill_one(self, parts: Parts, world: GatewayWorld) -> None:
+    async def _kill_one(self, parts: GatewayProcesses, world: GatewayWorld) -> None:
         part = parts.all[self._rng.choice(sorted(parts.all))]
         await asyncio.sleep(self._rng.random() * LONGEST_LIFE)
         await self._kill(part, world)
@@ -192,7 +192,7 @@ class GatewayCrashTest:
     async def _last_words(self, world: GatewayWorld) -> None:
         """One more publication of each topic: it arrives everywhere only if every subscription still stands."""
         for topic, home in enumerate(world.home):
-            client = Client(world.publish_at(topic))
+            client = LoopbackClient(world.publish_at(topic))
             deadline = time.monotonic() + LAST_WORD_PATIENCE
             try:
                 while True:

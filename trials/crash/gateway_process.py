@@ -44,7 +44,7 @@ def host_in(zone: str) -> str:
     return f"news.{zone}"
 
 
-class Parts:
+class GatewayProcesses:
     """All processes, their configurations written to `folder`."""
 
     def __init__(self, folder: Path) -> None:

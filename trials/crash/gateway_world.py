@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Self
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from perf.loopback import Client, Reply, Request, Server, answer
+from perf.loopback import LoopbackClient, LoopbackRequest, Reply, Server, answer
 from trials.crash.gateway_process import STOCK, ZONES, host_in
 
 OK = answer(204)
@@ -203,7 +203,7 @@ class GatewayWorld:
             "hub.topic": self.topic(callback.topic),
             "hub.callback": self.callback_url(callback),
         }
-        client = Client(self.hubs[callback.domain])
+        client = LoopbackClient(self.hubs[callback.domain])
         try:
             status, body = await client.post_form("/", urlencode(form))
         finally:
@@ -222,7 +222,7 @@ class GatewayWorld:
             return mode
         return said
 
-    async def publish(self, client: Client, topic: int) -> bool:
+    async def publish(self, client: LoopbackClient, topic: int) -> bool:
         """A new number, and a ping; whether the hub gave its word. Raises `ConnectionError` when it is not there."""
         self.numbers[topic] += 1
         number = self.numbers[topic]
@@ -270,7 +270,7 @@ class GatewayWorld:
 
     # What the gateways ask.
 
-    def _serve(self, request: Request, reply: Reply) -> None:
+    def _serve(self, request: LoopbackRequest, reply: Reply) -> None:
         topic = int(request.target.rpartition("/")[2])
         number = self.numbers[topic]
         tag = f'"{number}"'
@@ -282,7 +282,7 @@ class GatewayWorld:
             headers["Link"] = f'<{self.stock_hub}>; rel="hub", <{self.topic(topic)}>; rel="self"'
         reply(answer(200, document(topic, number, self.size.document_bytes), headers))
 
-    def _take(self, request: Request, reply: Reply) -> None:
+    def _take(self, request: LoopbackRequest, reply: Reply) -> None:
         parts = urlsplit(request.target)
         callback = self.callbacks[parts.path]
         if request.method == "GET":

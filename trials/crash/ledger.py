@@ -18,7 +18,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from perf.numbered_feed import number_in
-from trials.crash.snapshot import Pair, Snapshot
+from trials.crash.snapshot import Pair, StoreSnapshot
 
 SUBSCRIBE = "subscribe"
 UNSUBSCRIBE = "unsubscribe"
@@ -29,7 +29,7 @@ LOST = "is lost"
 
 
 @dataclass(slots=True)
-class Account:
+class PairAccount:
     """One (topic, callback)."""
 
     wanted: str | None = None
@@ -72,10 +72,10 @@ class Counts:
     snapshots: int = 0
 
 
-class Ledger:
+class CrashLedger:
     def __init__(self, pairs: dict[str, list[Pair]], numbers_of: dict[str, int]) -> None:
         """`pairs`: by topic. `numbers_of`: what each topic says now, kept by the publisher."""
-        self.accounts: dict[Pair, Account] = {pair: Account() for group in pairs.values() for pair in group}
+        self.accounts: dict[Pair, PairAccount] = {pair: PairAccount() for group in pairs.values() for pair in group}
         self.counts = Counts()
         self.problems: Counter[str] = Counter()
         self.examples: list[str] = []
@@ -160,7 +160,7 @@ class Ledger:
 
     # What the store says
 
-    def check(self, snapshot: Snapshot, now: float) -> None:
+    def check(self, snapshot: StoreSnapshot, now: float) -> None:
         """The hub is dead and this is its store. Also settles what became of requests without an answer."""
         self.counts.snapshots += 1
         if snapshot.integrity != "ok":
@@ -171,7 +171,7 @@ class Ledger:
             self._check_account(pair, account, snapshot, now)
         self._check_publications(snapshot)
 
-    def check_end(self, snapshot: Snapshot, now: float) -> None:
+    def check_end(self, snapshot: StoreSnapshot, now: float) -> None:
         """After a quiet time nothing may be open any more."""
         self.check(snapshot, now)
         left = len(snapshot.waiting) + len(snapshot.pings) + len(snapshot.fanouts) + len(snapshot.owed)
@@ -190,7 +190,7 @@ class Ledger:
                 if account.newest < owed:
                     self._problem("a ping is lost", f"{pair}: has {account.newest}, {owed} was acknowledged")
 
-    def _check_account(self, pair: Pair, account: Account, snapshot: Snapshot, now: float) -> None:
+    def _check_account(self, pair: Pair, account: PairAccount, snapshot: StoreSnapshot, now: float) -> None:
         stored = pair in snapshot.subscriptions
         waiting = snapshot.waiting.get(pair)
         if account.uncertain:
@@ -214,7 +214,7 @@ class Ledger:
             elif not stored and account.gone_at is None:
                 account.gone_at = self._numbers_of[pair[0]]
 
-    def _check_publications(self, snapshot: Snapshot) -> None:
+    def _check_publications(self, snapshot: StoreSnapshot) -> None:
         for stored in snapshot.publications:
             self.counts.publications += 1
             self.newest_publication = max(self.newest_publication, stored.id)
@@ -237,7 +237,7 @@ class Ledger:
         for publication in list(self._open.values()):
             self._check_open(publication, snapshot)
 
-    def _check_open(self, publication: Open, snapshot: Snapshot) -> None:
+    def _check_open(self, publication: Open, snapshot: StoreSnapshot) -> None:
         position = snapshot.fanouts.get(publication.id)
         for pair, subscription in list(publication.waiting.items()):
             if publication.number in self.accounts[pair].arrived or not self._is_owed(pair, publication.accepted_at):
@@ -267,7 +267,7 @@ class Ledger:
             self.examples.append(f"{kind}: {what}")
 
 
-def _some(snapshot: Snapshot) -> object:
+def _some(snapshot: StoreSnapshot) -> object:
     return next(
         (found for found in (snapshot.waiting, snapshot.pings, snapshot.fanouts, snapshot.owed) if found), "nothing"
     )

@@ -27,7 +27,7 @@ class StoredPublication:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class StoreSnapshot:
     integrity: str
     """`ok`, or what SQLite found wrong."""
     subscriptions: dict[Pair, int]
@@ -41,7 +41,7 @@ class Snapshot:
     dead_letters: list[Pair]
 
 
-def read_snapshot(data: Path, after_publication: int) -> Snapshot:
+def read_snapshot(data: Path, after_publication: int) -> StoreSnapshot:
     """Raises `StorageError` when the copy cannot be read at all."""
     with tempfile.TemporaryDirectory() as folder:
         for suffix in ("", "-wal"):
@@ -52,20 +52,20 @@ def read_snapshot(data: Path, after_publication: int) -> Snapshot:
             return _read(database.read, after_publication)
 
 
-def _read(read: Callable[..., list[tuple[object, ...]]], after_publication: int) -> Snapshot:
+def _read(read: Callable[..., list[tuple[object, ...]]], after_publication: int) -> StoreSnapshot:
     integrity = "; ".join(str(row[0]) for row in read("PRAGMA integrity_check(5)"))
     broken = read("PRAGMA foreign_key_check")
     if broken:
         integrity += f"; {len(broken)} rows refer to nothing"
     if not read("SELECT 1 FROM sqlite_master WHERE name = 'canaries'"):
         # Killed while its tables were made for the first time: a whole version, but not the newest yet.
-        return Snapshot(integrity, {}, {}, set(), [], {}, set(), [])
+        return StoreSnapshot(integrity, {}, {}, set(), [], {}, set(), [])
 
     def of_strangers(columns: str, table: str) -> list[tuple[object, ...]]:
         return read(f"SELECT {columns} FROM {table} WHERE topic NOT IN (SELECT topic FROM canaries)")  # noqa: S608 - own
 
     publications = "(SELECT topic, p.* FROM {} p JOIN publications ON publications.id = p.publication)"
-    return Snapshot(
+    return StoreSnapshot(
         integrity,
         {(str(t), str(c)): int(str(n)) for n, t, c in of_strangers("id, topic, callback", "subscriptions")},
         {(str(t), str(c)): str(m) for m, t, c in of_strangers("mode, topic, callback", "verifications")},

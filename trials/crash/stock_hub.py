@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from perf.loopback import Client, Connection, Reply, Request, answer
+from perf.loopback import Connection, LoopbackClient, LoopbackRequest, Reply, answer
 
 PATIENCE = 10.0
 RETRY = 0.2
@@ -68,7 +68,7 @@ class StockHub:
         await asyncio.gather(*self._working.values(), return_exceptions=True)
         self._database.close()
 
-    def handle(self, request: Request, reply: Reply) -> None:
+    def handle(self, request: LoopbackRequest, reply: Reply) -> None:
         fields = {name: values[0] for name, values in parse_qs(request.body.decode()).items()}
         mode, topic = fields.get("hub.mode", ""), fields.get("hub.topic") or fields.get("hub.url", "")
         callback = fields.get("hub.callback", "")
@@ -220,13 +220,13 @@ async def _ask(
     url: str, method: str, target: str, body: bytes = b"", headers: dict[str, str] | None = None
 ) -> tuple[int, bytes, str]:
     """Status, body and content type. `ConnectionError` or `TimeoutError` when there is no answer."""
-    client = Client(url)
+    client = LoopbackClient(url)
     try:
         async with asyncio.timeout(PATIENCE):
             status, content = await client.request(method, target, body, headers)
     finally:
         client.close()
-    kind = Request("", "", client.head, b"").header("Content-Type")
+    kind = LoopbackRequest("", "", client.head, b"").header("Content-Type")
     return status, content, kind or ""
 
 

@@ -14,11 +14,11 @@ from enum import StrEnum
 from typing import Self
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from perf.loopback import Reply, Request, Server, answer
+from perf.loopback import LoopbackRequest, Reply, Server, answer
 from perf.numbered_feed import document, number_in
 from push_hub.delivery.signing import signature_matches
 from push_hub.model import SignatureMethod
-from trials.crash.ledger import SUBSCRIBE, Ledger
+from trials.crash.ledger import SUBSCRIBE, CrashLedger
 from trials.crash.snapshot import Pair
 
 ADDRESSES = 20
@@ -61,8 +61,8 @@ class Size:
     brought: int = 2
 
 
-class World:
-    """Use as `async with World(...) as world`."""
+class CrashWorld:
+    """Use as `async with CrashWorld(...) as world`."""
 
     def __init__(self, size: Size, seed: int, notice: Callable[[Moment], None]) -> None:
         self._size = size
@@ -97,7 +97,7 @@ class World:
         first_brought = len(pairs) - self._size.brought
         self.pinged, self.brought = list(pairs)[:first_brought], list(pairs)[first_brought:]
         self.changing = [pair for topic, group in pairs.items() if topic != self.wide_topic for pair in group]
-        self.ledger = Ledger(pairs, self.numbers)
+        self.ledger = CrashLedger(pairs, self.numbers)
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -125,7 +125,7 @@ class World:
         self.styles[pair] = styles[number % len(styles)] if topic_number else Style.WEBSUB
         return pair
 
-    def _serve(self, request: Request, reply: Reply) -> None:
+    def _serve(self, request: LoopbackRequest, reply: Reply) -> None:
         number = self.numbers[self._topic_of[request.target]]
         tag = f'"{number}"'
         self._notice(Moment.FETCH)
@@ -134,7 +134,7 @@ class World:
         else:
             reply(answer(200, document(number), {"ETag": tag, "Content-Type": FEED_TYPE}))
 
-    def _take(self, request: Request, reply: Reply) -> None:
+    def _take(self, request: LoopbackRequest, reply: Reply) -> None:
         parts = urlsplit(request.target)
         if request.method == "GET":
             self._notice(Moment.CHECK)

@@ -14,7 +14,7 @@ from psirp_stack.control import courier_wire, messages
 from psirp_stack.control.codes import Function
 from psirp_stack.control.courier import Courier, CourierConfig
 from psirp_stack.control.frames import ControlFrameError, build_control, parse_control
-from psirp_stack.control.link_state import LinkState, LinkStateConfig
+from psirp_stack.control.link_state import LinkStateConfig, LinkStateProtocol
 from psirp_stack.control.tag_source import DerivedTags
 from psirp_stack.forwarding_model import BROADCAST_FID
 from psirp_stack.topology.manager import TopologyManager
@@ -122,7 +122,7 @@ def link_state_target(rng: random.Random) -> Target:
     now = 0.0
     # With a fixed random generator of its own, so that the order of targets does not matter.
     own = random.Random(rng.getrandbits(64))  # noqa: S311  # repeatable on purpose
-    state = LinkState("a", 5, DerivedTags(b"fuzz"), own, now, config=LinkStateConfig(max_nodes=NODES))
+    state = LinkStateProtocol("a", 5, DerivedTags(b"fuzz"), own, now, config=LinkStateConfig(max_nodes=NODES))
     for number in range(LINKS):
         state.add_link(number, ROOM, now)
 
@@ -171,7 +171,7 @@ def frames_target() -> Target:
 
 def topology_target() -> Target:
     """A topology manager that gets every match there is among the payloads."""
-    known = LinkState("a", 1, DerivedTags(b"fuzz"), random.Random(0), 0.0).graph()  # noqa: S311  # repeatable
+    known = LinkStateProtocol("a", 1, DerivedTags(b"fuzz"), random.Random(0), 0.0).graph()  # noqa: S311  # repeatable
     manager = TopologyManager(known, DerivedTags(b"fuzz"))
 
     def target(payload: bytes) -> str:
@@ -255,7 +255,7 @@ def seed_payload(rng: random.Random) -> bytes:
     elif kind == 8:
         return build_control(BROADCAST_FID, rng.choice(list(Function)), rng.choice(NAMES), b"payload")
     elif kind == 9:
-        held = (courier_wire.Held(numbers[1], 0, rng.randbytes(rng.randrange(4))),)
+        held = (courier_wire.HeldPieces(numbers[1], 0, rng.randbytes(rng.randrange(4))),)
         return courier_wire.encode(courier_wire.Received("b", numbers[0], 5, numbers[1], rng.getrandbits(32), held))
     else:
         floor = 0 if rng.random() < 0.9 else numbers[1]

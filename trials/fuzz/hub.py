@@ -51,7 +51,7 @@ Pair = tuple[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class HubFuzzFailure:
     reason: str
     request: bytes
 
@@ -62,7 +62,7 @@ class HubFuzzReport:
     requests: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     failed: int = 0
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[HubFuzzFailure] = field(default_factory=list)
     stored_wrongly: list[str] = field(default_factory=list)
     memory_before: int = 0
     memory_after: int = 0
@@ -78,7 +78,7 @@ class HubFuzzReport:
     def fail(self, reason: str, request: bytes) -> None:
         self.failed += 1
         if len(self.failures) < MAX_FAILURES_KEPT:
-            self.failures.append(Failure(reason, request[:2000]))
+            self.failures.append(HubFuzzFailure(reason, request[:2000]))
 
 
 class Accepted:

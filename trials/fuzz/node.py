@@ -19,7 +19,7 @@ from trials.fuzz.wire import (
     MAX_FAILURES_KEPT,
     PROGRESS_EVERY,
     WARM_UP_FRAMES,
-    Failure,
+    FuzzFailure,
     FuzzReport,
     Target,
     resident_bytes,
@@ -52,7 +52,7 @@ def fuzz_from(
                 reason = f"raised {type(error).__name__}"
                 report.failed += 1
                 if len(report.failures) < MAX_FAILURES_KEPT:
-                    report.failures.append(Failure(name, data, f"{type(error).__name__}: {error}"))
+                    report.failures.append(FuzzFailure(name, data, f"{type(error).__name__}: {error}"))
             report.reasons[name][reason] += 1
         report.frames += 1
         if report.frames == min(WARM_UP_FRAMES, count):
@@ -134,7 +134,7 @@ class FuzzedNetwork:
             nonlocal attached
             self._step()
             node, now = self._network.nodes["n2"], self._network.clock.now()
-            if attached not in node.desk.applications:
+            if attached not in node.request_table.applications:
                 attached = node.attach("fuzzed", lambda told: None)
             try:
                 request = read_request(data)
@@ -182,24 +182,24 @@ def attachment_seeds() -> list[bytes]:
     sid, rid = bytes(ITEM.sid), bytes(ITEM.rid)
     said: list[attachment.Request | attachment.Told] = [
         Attach(attachment.PROTOCOL_VERSION, "seed"),
-        attachment.PublishScope(1, sid, bytes(32), None),
-        attachment.UnpublishScope(2, sid, bytes(32)),
-        attachment.SubscribeScope(3, sid),
-        attachment.UnsubscribeScope(4, sid),
+        attachment.LocalPublishScope(1, sid, bytes(32), None),
+        attachment.LocalUnpublishScope(2, sid, bytes(32)),
+        attachment.LocalSubscribeScope(3, sid),
+        attachment.LocalUnsubscribeScope(4, sid),
         attachment.Publish(5, sid, rid, b"content", b"attributes"),
         attachment.Advertise(6, sid, rid),
         attachment.Withdraw(7, sid, rid),
         attachment.Subscribe(8, sid, rid, bytes(32), True),
         attachment.Unsubscribe(9, sid, rid),
-        attachment.Explain(10, sid, rid),
+        attachment.AskExplanation(10, sid, rid),
         attachment.AskStatus(11),
         attachment.Consumed(sid, rid, 7),
         attachment.Done(1, 0, "", bytes(32)),
-        attachment.Publication(sid, rid, bytes(32), 1, 2, 3, b"attributes", b"content", None),
+        attachment.ReceivedVersion(sid, rid, bytes(32), 1, 2, 3, b"attributes", b"content", None),
         attachment.Skipped(sid, rid, 1, "why"),
         attachment.ScopeChanged(sid, rid, True, False),
         attachment.ServingChanged(sid, rid, "n0", 0),
-        attachment.Status(1, "{}"),
+        attachment.NodeStatus(1, "{}"),
         attachment.DemandChanged(sid, rid, True),
     ]
     whole = [framed(message) for message in said]

@@ -59,7 +59,7 @@ RENDEZVOUS = tuple(layer for layer in CHAINED if issubclass(layer, PSIRPRendezvo
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FuzzFailure:
     """A frame that made a target raise."""
 
     target: str
@@ -75,7 +75,7 @@ class FuzzReport:
     frames: int = 0
     reasons: dict[str, Counter[str]] = field(default_factory=dict)
     failed: int = 0
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[FuzzFailure] = field(default_factory=list)
     """The first few of `failed`."""
     memory_before: int = 0
     memory_after: int = 0
@@ -110,7 +110,7 @@ def fuzz(
                 reason = f"raised {type(error).__name__}"
                 report.failed += 1
                 if len(report.failures) < MAX_FAILURES_KEPT:
-                    report.failures.append(Failure(name, frame, f"{type(error).__name__}: {error}"))
+                    report.failures.append(FuzzFailure(name, frame, f"{type(error).__name__}: {error}"))
             report.reasons[name][reason] += 1
         report.frames += 1
         if report.frames == min(WARM_UP_FRAMES, frames):

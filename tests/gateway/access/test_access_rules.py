@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.access import Access, AccessGuard, Act, Effect, PublicationRefused, Request, Rule
+from gateway.access import AccessGuard, AccessRequest, AccessRules, Act, ArrivalRefused, Effect, Rule
 from gateway.access.enforce import end_forbidden
-from gateway.access.rules import Origin, topic_pattern, zone_pattern
+from gateway.access.rules import EntrySide, topic_pattern, zone_pattern
 from gateway.config import ConfigError, check
 from gateway.gateway import Gateway, GatewayConfig
 from gateway.model import Crossing
@@ -27,20 +27,20 @@ DENY, ALLOW = Effect.DENY, Effect.ALLOW
 
 
 def refused(
-    access: Access, name: str = "https://news.example.com/a/b", act: Act = Act.PUBLISH, **known: object
+    access: AccessRules, name: str = "https://news.example.com/a/b", act: Act = Act.PUBLISH, **known: object
 ) -> bool:
-    return access.refusal(Request(act, name, **known)) is not None  # type: ignore[arg-type]
+    return access.refusal(AccessRequest(act, name, **known)) is not None  # type: ignore[arg-type]
 
 
 def test_without_rules_the_default_decides() -> None:
-    assert not refused(Access())
-    assert refused(Access(default=DENY))
+    assert not refused(AccessRules())
+    assert refused(AccessRules(default=DENY))
 
 
 def test_the_first_rule_that_matches_decides() -> None:
     private = Rule(DENY, topics=(topic_pattern("news.example.com/a/"),))
-    assert refused(Access((private, Rule(ALLOW))))
-    assert not refused(Access((Rule(ALLOW), private)))
+    assert refused(AccessRules((private, Rule(ALLOW))))
+    assert not refused(AccessRules((Rule(ALLOW), private)))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_the_first_rule_that_matches_decides() -> None:
     ],
 )
 def test_topics(topic: str, name: str, matches: bool) -> None:
-    assert refused(Access((Rule(DENY, topics=(topic_pattern(topic),)),)), name) is matches
+    assert refused(AccessRules((Rule(DENY, topics=(topic_pattern(topic),)),)), name) is matches
 
 
 @pytest.mark.parametrize(
@@ -73,32 +73,32 @@ def test_topics(topic: str, name: str, matches: bool) -> None:
     ],
 )
 def test_zones(zone: str, name: str, matches: bool) -> None:
-    assert refused(Access((Rule(DENY, zones=(zone_pattern(zone),)),)), name) is matches
+    assert refused(AccessRules((Rule(DENY, zones=(zone_pattern(zone),)),)), name) is matches
 
 
 def test_who() -> None:
-    only_home = Access((Rule(ALLOW, clients=(ipaddress.ip_network("10.0.0.0/8"),)),), DENY)
+    only_home = AccessRules((Rule(ALLOW, clients=(ipaddress.ip_network("10.0.0.0/8"),)),), DENY)
     assert not refused(only_home, client="10.1.2.3")
     assert not refused(only_home, client="::ffff:10.1.2.3")
     assert refused(only_home, client="11.1.2.3")
     assert refused(only_home, client=None), "whose address is not known is not let in by address"
     assert refused(only_home, client="nonsense")
-    only_token = Access((Rule(ALLOW, token=True),), DENY)
+    only_token = AccessRules((Rule(ALLOW, token=True),), DENY)
     assert refused(only_token)
     assert not refused(only_token, token=True)
-    only_reader = Access((Rule(ALLOW, callbacks=("https://reader.example/",)),), DENY)
+    only_reader = AccessRules((Rule(ALLOW, callbacks=("https://reader.example/",)),), DENY)
     assert not refused(only_reader, act=Act.SUBSCRIBE, callback="https://reader.example/x")
     assert refused(only_reader, act=Act.SUBSCRIBE, callback="https://reader.example.evil/x")
-    only_signed = Access((Rule(ALLOW, signers=frozenset({"ab" * 20}), origin=Origin.NETWORK),), DENY)
-    assert not refused(only_signed, origin=Origin.NETWORK, signer="ab" * 20)
-    assert refused(only_signed, origin=Origin.NETWORK, signer=None)
+    only_signed = AccessRules((Rule(ALLOW, signers=frozenset({"ab" * 20}), origin=EntrySide.NETWORK),), DENY)
+    assert not refused(only_signed, origin=EntrySide.NETWORK, signer="ab" * 20)
+    assert refused(only_signed, origin=EntrySide.NETWORK, signer=None)
     assert refused(only_signed, signer="ab" * 20)
 
 
 @given(st.text(max_size=60))
 def test_no_name_escapes_the_default(name: str) -> None:
-    assert refused(Access(default=DENY), name)
-    Access((Rule(DENY, zones=("example.com",)),)).refusal(Request(Act.PUBLISH, name))
+    assert refused(AccessRules(default=DENY), name)
+    AccessRules((Rule(DENY, zones=("example.com",)),)).refusal(AccessRequest(Act.PUBLISH, name))
 
 
 def test_the_section_names_what_is_wrong(tmp_path: Path) -> None:
@@ -122,9 +122,9 @@ def test_the_section_names_what_is_wrong(tmp_path: Path) -> None:
 
 def test_what_the_network_brings_is_told_when_it_is_refused() -> None:
     told: list[object] = []
-    guard = AccessGuard(Access((Rule(DENY, origin=Origin.NETWORK, reason="no"),)), told.append)
+    guard = AccessGuard(AccessRules((Rule(DENY, origin=EntrySide.NETWORK, reason="no"),)), told.append)
     assert not guard.admits(Crossing("push", "http://example.com/", "text/plain", b""), None)
-    assert told == [PublicationRefused("http://example.com/", "no")]
+    assert told == [ArrivalRefused("http://example.com/", "no")]
     assert guard.refused == 1
 
 
@@ -151,7 +151,7 @@ async def test_at_the_doors_of_a_gateway(network: EmulatedNetwork, tmp_path: Pat
 
     async with ClientSession() as http, Publisher() as publisher, Subscriber() as good, Subscriber() as other:
         publishing, subscribing = frozenset({Act.PUBLISH}), frozenset({Act.SUBSCRIBE})
-        rules = Access(
+        rules = AccessRules(
             (
                 Rule(DENY, subscribing, callbacks=(other.callback,), reason="not you"),
                 Rule(DENY, publishing, clients=(ipaddress.ip_network("127.0.0.0/8"),), reason="not from there"),
@@ -174,11 +174,11 @@ async def test_at_the_doors_of_a_gateway(network: EmulatedNetwork, tmp_path: Pat
             await world.ping(b, publisher.topic)
             await until(lambda: good.received)
             # Now the network may bring nothing either: the next version is not taken, and the one after a change is.
-            a.access.rules = Access((Rule(DENY, publishing, origin=Origin.NETWORK),))
+            a.access.rules = AccessRules((Rule(DENY, publishing, origin=EntrySide.NETWORK),))
             publisher.body = feed("second")
             await world.ping(b, publisher.topic)
             await until(lambda: a.access.refused == 3)
-            a.access.rules = Access()
+            a.access.rules = AccessRules()
             publisher.body = feed("third")
             await world.ping(b, publisher.topic)
             await until(lambda: len(good.received) == 2)
@@ -186,7 +186,7 @@ async def test_at_the_doors_of_a_gateway(network: EmulatedNetwork, tmp_path: Pat
             assert not other.received
             # Rules that come later count for who is there already.
             assert await end_forbidden(a.hub, a.access) == 0
-            a.access.rules = Access((Rule(DENY, subscribing, callbacks=(good.callback,), reason="no longer"),))
+            a.access.rules = AccessRules((Rule(DENY, subscribing, callbacks=(good.callback,), reason="no longer"),))
             assert await end_forbidden(a.hub, a.access) == 1
             assert a.hub.subscriptions.count(publisher.topic) == 0
         finally:

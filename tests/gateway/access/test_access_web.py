@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientResponse
 
-from gateway.access import Access, Act, Effect, Rule
-from gateway.access.rules import Origin, topic_pattern, zone_pattern
+from gateway.access import AccessRules, Act, Effect, Rule
+from gateway.access.rules import EntrySide, topic_pattern, zone_pattern
 from gateway.adapters.chat import ChatConfig
-from gateway.adapters.chat_store import State
+from gateway.adapters.chat_store import MessageState
 from gateway.adapters.stream import StreamConfig
 from serving.limits import Rate
 from tests.gateway.web_world import Domain, Reader, World, started_world
@@ -92,7 +92,7 @@ def states(person: Person, partner: str) -> list[int]:
 
 
 async def test_who_may_publish_by_topic_by_zone_by_address_and_by_token(world: World) -> None:
-    rules = Access(
+    rules = AccessRules(
         (
             Rule(DENY, PUBLISH, topics=(topic_pattern("news.example.com/private/"),), reason="not this topic"),
             Rule(DENY, PUBLISH, zones=(zone_pattern("closed.example"),), reason="not this zone"),
@@ -127,7 +127,7 @@ async def test_who_may_publish_by_topic_by_zone_by_address_and_by_token(world: W
 
 
 async def test_who_may_read_a_stream_and_what_becomes_of_one_that_is_open(world: World) -> None:
-    rules = Access((Rule(DENY, SUBSCRIBE, zones=("closed.example",), reason="not for you"),))
+    rules = AccessRules((Rule(DENY, SUBSCRIBE, zones=("closed.example",), reason="not for you"),))
     topic = "https://open.example/feed"
     async with (
         world.domain("n0", "a", access=rules) as a,
@@ -144,21 +144,25 @@ async def test_who_may_read_a_stream_and_what_becomes_of_one_that_is_open(world:
         assert (await post(world, b, topic, "first"))[0] == 201
         assert (await reader.next())[1]["text"] == "first"
         # Rules that come later count for who is there already.
-        a.gateway.access.rules = Access((Rule(DENY, SUBSCRIBE, topics=(topic_pattern(topic),), reason="no longer"),))
+        a.gateway.access.rules = AccessRules(
+            (Rule(DENY, SUBSCRIBE, topics=(topic_pattern(topic),), reason="no longer"),)
+        )
         assert await a.web.keep_to_rules() == 1
         with pytest.raises(EOFError):
             await reader.next()
         await until(lambda: a.web.streams.open_streams == 0)
         assert await refusal(world, a, "/topics", name=topic) == (403, "no longer\n")
         assert (await post(world, b, topic, "second"))[0] == 201
-        a.gateway.access.rules = Access()
+        a.gateway.access.rules = AccessRules()
         reader = Reader(await follow(world, a, topic))
         assert (await reader.next())[1]["text"] == "second"
         reader.answer.close()
 
 
 async def test_what_the_network_may_not_bring_reaches_no_reader(world: World) -> None:
-    rules = Access((Rule(DENY, PUBLISH, zones=("closed.example",), origin=Origin.NETWORK, reason="not from there"),))
+    rules = AccessRules(
+        (Rule(DENY, PUBLISH, zones=("closed.example",), origin=EntrySide.NETWORK, reason="not from there"),)
+    )
     async with world.domain("n0", "a", access=rules) as a, world.domain("n2", "b", streams=OPEN) as b:
         closed, other = "https://closed.example/feed", "https://open.example/feed"
         readers = [Reader(await follow(world, a, topic)) for topic in (closed, other)]
@@ -166,7 +170,7 @@ async def test_what_the_network_may_not_bring_reaches_no_reader(world: World) ->
         await until(lambda: a.gateway.access.refused == 1)
         assert (await post(world, b, other, "wanted"))[0] == 201
         assert (await readers[1].next())[1]["text"] == "wanted"
-        a.gateway.access.rules = Access()
+        a.gateway.access.rules = AccessRules()
         assert (await post(world, b, closed, "wanted now"))[0] == 201
         assert (await readers[0].next())[1]["text"] == "wanted now", "and nothing of before"
         for reader in readers:
@@ -197,14 +201,16 @@ async def test_rates_of_clients_and_topics(world: World) -> None:
 
 async def test_chat_works_under_rules_that_allow_it(world: World) -> None:
     """Receipts too, whose names are below those of people."""
-    rules = Access((Rule(ALLOW, zones=("a.example",)), Rule(ALLOW, topics=(topic_pattern("bob@b.example"),))), DENY)
+    rules = AccessRules(
+        (Rule(ALLOW, zones=("a.example",)), Rule(ALLOW, topics=(topic_pattern("bob@b.example"),))), DENY
+    )
     async with world.domain("n0", "a", access=rules) as a, world.domain("n2", "b", access=rules) as b:
         anna, bob = await Person.named(world, a, "anna"), await Person.named(world, b, "bob")
         assert (await anna.talk_to(bob.address))[0] == 201
         assert (await bob.talk_to(anna.address))[0] == 201
         assert (await anna.say(bob.address, "hello"))[0] == 202
         await until(lambda: bob.heard(anna.address) == ["hello"])
-        await until(lambda: states(anna, bob.address) == [State.DELIVERED])
+        await until(lambda: states(anna, bob.address) == [MessageState.DELIVERED])
         assert (await bob.say(anna.address, "and you"))[0] == 202
         await until(lambda: anna.heard(bob.address) == ["and you"])
         status, text = await anna.talk_to("carol@b.example")
@@ -216,14 +222,14 @@ async def test_chat_works_under_rules_that_allow_it(world: World) -> None:
 
 
 async def test_chat_with_a_zone_that_nobody_may_talk_to_or_from(world: World) -> None:
-    rules = Access((Rule(DENY, SUBSCRIBE, zones=("b.example",), reason="not with them"),))
+    rules = AccessRules((Rule(DENY, SUBSCRIBE, zones=("b.example",), reason="not with them"),))
     async with world.domain("n0", "a", access=rules) as a, world.domain("n2", "b") as b:
         anna, bob = await Person.named(world, a, "anna"), await Person.named(world, b, "bob")
         assert await anna.talk_to(bob.address) == (403, "not with them\n")
         assert await anna.partners() == [], "what was refused left nothing"
         assert (await anna.talk_to("dora@d.example"))[0] == 201
         # Now she may; then no longer, and then again: the conversation is the same.
-        a.gateway.access.rules = Access()
+        a.gateway.access.rules = AccessRules()
         assert (await anna.talk_to(bob.address))[0] == 201
         assert (await bob.talk_to(anna.address))[0] == 201
         assert (await bob.say(anna.address, "one"))[0] == 202
@@ -236,19 +242,19 @@ async def test_chat_with_a_zone_that_nobody_may_talk_to_or_from(world: World) ->
     async with world.domain("n0", "a", access=rules) as a:
         item = a.web.chat.item_of(bob.address)  # type: ignore[union-attr]
         assert not a.gateway.control.follows(item)
-        a.gateway.access.rules = Access()
+        a.gateway.access.rules = AccessRules()
         assert await a.web.keep_to_rules() == 0
         assert a.gateway.control.follows(item)
 
 
 async def test_messages_by_address_of_who_writes(world: World) -> None:
-    rules = Access((Rule(ALLOW, PUBLISH, clients=HERE), Rule(ALLOW, SUBSCRIBE)), DENY)
+    rules = AccessRules((Rule(ALLOW, PUBLISH, clients=HERE), Rule(ALLOW, SUBSCRIBE)), DENY)
     async with world.domain("n0", "a", access=rules) as a:
         anna = await Person.named(world, a, "anna")
         assert (await anna.talk_to("bob@b.example"))[0] == 201
         assert (await anna.say("bob@b.example", "hello"))[0] == 202
-        await until(lambda: states(anna, "bob@b.example") == [State.SENT])
-        a.gateway.access.rules = Access((Rule(DENY, PUBLISH, clients=HERE, reason="not from here"),))
+        await until(lambda: states(anna, "bob@b.example") == [MessageState.SENT])
+        a.gateway.access.rules = AccessRules((Rule(DENY, PUBLISH, clients=HERE, reason="not from here"),))
         assert await anna.say("bob@b.example", "again") == (403, "not from here\n")
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from gateway.bootstrapping import BootstrappingConfig, Unmanaged, upstream
 from gateway.bootstrapping.events import TopicDecided, UpstreamDropped, ZoneAnnounced
-from gateway.bootstrapping.messages import Mode, Request, Requests, encode, requests_item
+from gateway.bootstrapping.messages import RequestMode, TopicRequest, TopicRequests, encode, requests_item
 from gateway.gateway import DATABASE_NAME, Gateway, GatewayConfig
 from identifiers import DEFAULT_NAMING, HashName, Naming, Scheme, Topic, zone_of
 from psirp_stack.emulation.network import EmulatedNetwork, socket_of
@@ -23,14 +23,14 @@ from psirp_stack.node.config import TimesFile
 from push_hub.canary import CanaryConfig
 from push_hub.hub import HubConfig
 from push_hub.protocol.leases import LeasePolicy
-from push_hub.verifier import VerifierConfig
+from push_hub.verifier import IntentVerifierConfig
 from storage import Database
 from tests.gateway.bootstrapping.distant import ATOM, HOST, DistantDomain, Reader, feed
 from tests.waiting import until
 
 ZONE = "feedspsirp.com"
 QUICK = BootstrappingConfig(tick=0.02, answer_timeout=8.0, upstream_confirm=2.0)
-SHORT_LEASES = VerifierConfig(leases=LeasePolicy(1, 3600, 3600), sweep_every=0.02)
+SHORT_LEASES = IntentVerifierConfig(leases=LeasePolicy(1, 3600, 3600), sweep_every=0.02)
 
 
 class World:
@@ -176,7 +176,7 @@ async def test_the_last_unsubscription_travels_to_the_distant_hub(world: World) 
         # Nothing is left of it on either side.
         await until(lambda: not b.bootstrapping.status().topics)
         assert a.bootstrapping.requester is not None
-        await until(lambda: not a.bootstrapping.requester.desk.zones)
+        await until(lambda: not a.bootstrapping.requester.request_table.zones)
         # And it can all begin again, with a new secret.
         await subscribed(reader, a, distant.topic)
         await distant.push(feed("again"))
@@ -198,17 +198,17 @@ async def test_requests_are_renewed_and_those_of_a_gateway_that_is_gone_run_out(
         async with world.gateway("n3", "a", config) as a:
             await subscribed(reader, a, distant.topic)
             assert b.bootstrapping.manager is not None
-            desk = b.bootstrapping.manager.desk
+            request_table = b.bootstrapping.manager.request_table
             for _ in range(4):
-                (before,) = desk.held
+                (before,) = request_table.held
                 world.skew += 600.0
-                await until(lambda before=before: desk.held[0].until > before.until)  # type: ignore[misc]
+                await until(lambda before=before: request_table.held[0].until > before.until)  # type: ignore[misc]
             assert distant.unsubscribed == 0
             await distant.push(feed("after 2400 seconds"))
             await until(lambda: feed("after 2400 seconds") in bodies(reader))
         world.skew += 900.0
         await asyncio.sleep(0)
-        assert desk.held, "its lease still runs"
+        assert request_table.held, "its lease still runs"
         world.skew += 200.0
         await until(lambda: distant.unsubscribed == 1)
 
@@ -449,13 +449,13 @@ async def test_replayed_and_forged_lists_change_nothing(world: World) -> None:
         await subscribed(reader, a, distant.topic)
         assert a.bootstrapping.requester is not None
         assert b.bootstrapping.manager is not None
-        name = a.bootstrapping.requester.desk.requester
+        name = a.bootstrapping.requester.request_table.requester
         manager, zone = b.bootstrapping.manager, zone_of(ZONE)
-        before = manager.desk.held
+        before = manager.request_table.held
         item = requests_item(DEFAULT_NAMING, zone, name)
-        empty = Requests(ZONE, name, "fqdn-path", "sha1", 0, ())
-        for serial, requests in ((0, ()), (0, (Request(Mode.SUBSCRIBE, distant.topic + "2", 99, 60),))):
-            outcome = manager.desk.hear(replace_list(empty, serial, requests), world.clock())
+        empty = TopicRequests(ZONE, name, "fqdn-path", "sha1", 0, ())
+        for serial, requests in ((0, ()), (0, (TopicRequest(RequestMode.SUBSCRIBE, distant.topic + "2", 99, 60),))):
+            outcome = manager.request_table.hear(replace_list(empty, serial, requests), world.clock())
             assert outcome.refused is not None
         async with await Client.attach(socket_of(world.data / "net", "n2"), application="stranger") as stranger:
             # Somebody who says to be somebody else, and rubbish below the zone's scope.
@@ -465,13 +465,13 @@ async def test_replayed_and_forged_lists_change_nothing(world: World) -> None:
             await stranger.publish(rubbish.sid, rubbish.rid, b"\xff" * 100)
             await distant.push(feed("undisturbed"))
             await until(lambda: feed("undisturbed") in bodies(reader))
-        assert manager.desk.held == before
+        assert manager.request_table.held == before
         assert item != other
         assert dict(b.bootstrapping.status().counters)["lists_replayed"] == 2
 
 
-def replace_list(message: Requests, serial: int, requests: tuple[Request, ...]) -> Requests:
-    return Requests(message.zone, message.requester, message.scheme, message.hash, serial, requests)
+def replace_list(message: TopicRequests, serial: int, requests: tuple[TopicRequest, ...]) -> TopicRequests:
+    return TopicRequests(message.zone, message.requester, message.scheme, message.hash, serial, requests)
 
 
 async def test_the_hub_of_the_topic_may_be_the_manager_s_own(world: World) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.bootstrapping import BootstrappingConfig
 from gateway.bootstrapping.events import ZoneAnnounced
-from gateway.bootstrapping.messages import Requests, announcement_item
+from gateway.bootstrapping.messages import TopicRequests, announcement_item
 from gateway.gateway import Gateway, GatewayConfig
 from identifiers import DEFAULT_NAMING, zone_of
 from psirp_stack.authentication.keys import KeyPair
@@ -105,8 +105,8 @@ async def test_those_whose_keys_are_known_to_each_other_work_together(keyed: Key
         assert b.bootstrapping.manager is not None
         assert a.bootstrapping.requester is not None
         # Nobody else can say any more what A wants.
-        forged = Requests(ZONE, a.bootstrapping.requester.desk.requester, "fqdn-path", "sha1", 10**9, ())
-        assert b.bootstrapping.manager.desk.hear(forged, 0.0, keyed.hash("b")).refused is not None
+        forged = TopicRequests(ZONE, a.bootstrapping.requester.request_table.requester, "fqdn-path", "sha1", 10**9, ())
+        assert b.bootstrapping.manager.request_table.hear(forged, 0.0, keyed.hash("b")).refused is not None
 
 
 async def test_a_gateway_that_may_not_ask_is_told_so(keyed: Keyed) -> None:

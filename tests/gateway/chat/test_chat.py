@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.adapters.chat import ChatConfig
-from gateway.adapters.chat_messages import CONTENT_TYPE, Message, Receipt, read, write_message, write_receipt
-from gateway.adapters.chat_store import MIGRATIONS, ChatStore, Line, State
-from gateway.adapters.errands import Errands
-from gateway.model import Crossing, RefusedError, Subscription
+from gateway.adapters.chat_messages import CONTENT_TYPE, ChatMessage, Receipt, read, write_message, write_receipt
+from gateway.adapters.chat_store import MIGRATIONS, ChatStore, Line, MessageState
+from gateway.adapters.keyed_worker import KeyedWorker
+from gateway.model import Crossing, ItemSubscription, RefusedError
 from identifiers import DEFAULT_NAMING
 from serving.answers import is_known_host
 from serving.events import LimitReached
@@ -256,7 +256,7 @@ async def test_many_messages_at_once_are_all_delivered_in_order(world: World) ->
             await alice.say(BOB, text)
         store = a.web.chat.store if a.web.chat is not None else None
         assert store is not None
-        await until(lambda: all(line.state is State.DELIVERED for line in store.history(ALICE, BOB, 10**9, 200)))
+        await until(lambda: all(line.state is MessageState.DELIVERED for line in store.history(ALICE, BOB, 10**9, 200)))
         found = b.web.chat.store.history(BOB, ALICE, 10**9, 200) if b.web.chat is not None else []
         assert [line.text for line in found] == texts
 
@@ -437,8 +437,8 @@ async def test_nobody_speaks_for_somebody_else(world: World) -> None:
         chat = b.web.chat
         assert chat is not None
         item = chat.item_of("mallory@m.example")
-        subscription = Subscription("chat", BOB, "mallory@m.example", "", item, 1e12)
-        document = write_message(Message("m1", ALICE, "I am alice", 1.0, BOB))
+        subscription = ItemSubscription("chat", BOB, "mallory@m.example", "", item, 1e12)
+        document = write_message(ChatMessage("m1", ALICE, "I am alice", 1.0, BOB))
         crossing = Crossing("chat", "mallory@m.example", CONTENT_TYPE, document)
         with pytest.raises(RefusedError, match="wrote on the item of"):
             await chat.deliver(crossing, [subscription])
@@ -450,7 +450,7 @@ async def test_nobody_speaks_for_somebody_else(world: World) -> None:
         mallory = a.web.chat
         assert mallory is not None
         await a.gateway.control.publish(mallory, crossing)
-        good = write_message(Message("m2", "mallory@m.example", "only myself", 1.0, BOB))
+        good = write_message(ChatMessage("m2", "mallory@m.example", "only myself", 1.0, BOB))
         await a.gateway.control.publish(mallory, Crossing("chat", "mallory@m.example", CONTENT_TYPE, good))
         await arrived(bob, "mallory@m.example", ["only myself"])
         assert await bob.history(ALICE) == []
@@ -510,39 +510,45 @@ def store(tmp_path: Path) -> AsyncIterator[ChatStore]:
         yield ChatStore(database)
 
 
-def line(name: str, state: State, *, mine: bool) -> Line:
+def line(name: str, state: MessageState, *, mine: bool) -> Line:
     return Line(0, ALICE, BOB, mine, name, f"text of {name}", 1.0, state, 1, 0)
 
 
 def test_receipts_settle_what_they_name_and_ask_for_what_was_missed(store: ChatStore) -> None:
     write = store.database.write
     for name in ("1", "2", "3", "4"):
-        said = write(lambda tx, name=name: ChatStore.say(line(name, State.WAITING, mine=True), 10, 10, tx)).result()
+        said = write(
+            lambda tx, name=name: ChatStore.say(line(name, MessageState.WAITING, mine=True), 10, 10, tx)
+        ).result()
         assert said is not None
-        write(lambda tx, place=said.place: ChatStore.settle(place, State.WAITING, State.SENT, tx)).result()
+        write(
+            lambda tx, place=said.place: ChatStore.settle(place, MessageState.WAITING, MessageState.SENT, tx)
+        ).result()
 
-    def states() -> list[State]:
+    def states() -> list[MessageState]:
         return [one.state for one in store.history(ALICE, BOB, 10**9, 10)]
 
     assert write(lambda tx: ChatStore.delivered(ALICE, BOB, ["1", "3"], False, 3, tx)).result()
-    assert states() == [State.DELIVERED, State.WAITING, State.DELIVERED, State.SENT]
+    assert states() == [MessageState.DELIVERED, MessageState.WAITING, MessageState.DELIVERED, MessageState.SENT]
     assert [one.attempt for one in store.to_send(ALICE, 10)] == [2]
     assert write(lambda tx: ChatStore.delivered(ALICE, BOB, ["nobody's"], True, 3, tx)).result()
-    assert states() == [State.DELIVERED, State.WAITING, State.DELIVERED, State.WAITING]
+    assert states() == [MessageState.DELIVERED, MessageState.WAITING, MessageState.DELIVERED, MessageState.WAITING]
     # A bound on attempts: a partner who never gets it cannot make it go round for ever.
     for _ in range(5):
         for one in store.to_send(ALICE, 10):
-            write(lambda tx, place=one.place: ChatStore.settle(place, State.WAITING, State.SENT, tx)).result()
+            write(
+                lambda tx, place=one.place: ChatStore.settle(place, MessageState.WAITING, MessageState.SENT, tx)
+            ).result()
         write(lambda tx: ChatStore.delivered(ALICE, BOB, [], True, 3, tx)).result()
-    assert states() == [State.DELIVERED, State.SENT, State.DELIVERED, State.SENT]
+    assert states() == [MessageState.DELIVERED, MessageState.SENT, MessageState.DELIVERED, MessageState.SENT]
 
 
 def test_old_messages_go_when_there_are_too_many(store: ChatStore) -> None:
     for number in range(8):
-        one = line(str(number), State.OWED, mine=False)
+        one = line(str(number), MessageState.OWED, mine=False)
         store.database.write(lambda tx, one=one: ChatStore.arrive(one, 5, tx)).result()
     assert [one.id for one in store.history(ALICE, BOB, 10**9, 10)] == ["3", "4", "5", "6", "7"]
-    again = line("7", State.OWED, mine=False)
+    again = line("7", MessageState.OWED, mine=False)
     assert store.database.write(lambda tx: ChatStore.arrive(again, 5, tx)).result() is False
 
 
@@ -560,7 +566,7 @@ async def test_an_errand_waits_for_itself_only_and_for_a_store_that_fails() -> N
         done.append(key)
         return True
 
-    errands = Errands(run, told.append)
+    errands = KeyedWorker(run, told.append)
     for key in ("slow", "quick", "failing"):
         errands.wake(key)
     await until(lambda: done == ["quick", "failing"])

@@ -7,7 +7,7 @@ import msgspec
 
 from gateway.adapters import chat_messages
 from gateway.adapters.chat import ChatConfig
-from gateway.adapters.chat_messages import Message, read, write_message
+from gateway.adapters.chat_messages import ChatMessage, read, write_message
 from gateway.web import chat_routes
 from gateway.web.sections import ChatSection
 
@@ -17,7 +17,7 @@ TEXT = (Path(__file__).parents[3] / "docs" / "chat.md").read_text()
 def test_the_printed_document_is_the_one_that_is_written_and_read() -> None:
     found = re.search(r"```xml\n(.*?)```", TEXT, re.DOTALL)
     assert found is not None
-    message = Message("m1", "alice@a.example", "Hello <Bob>!", 1767323045.0, "bob@b.example")
+    message = ChatMessage("m1", "alice@a.example", "Hello <Bob>!", 1767323045.0, "bob@b.example")
     assert write_message(message).decode() == found[1]
     assert read(found[1].encode()) == message
 

@@ -12,7 +12,7 @@ from gateway.adapters.chat_messages import (
     MAX_DOCUMENT,
     MAX_TEXT,
     ChatError,
-    Message,
+    ChatMessage,
     Receipt,
     address_of,
     checked_text,
@@ -31,7 +31,7 @@ def rss(inside: str, version: str = "2.0", head: str = "") -> bytes:
 
 
 def test_a_message_is_the_document_of_the_specification() -> None:
-    document = write_message(Message("m1", ALICE, "hello <b>you</b> & «all»", NOW, BOB))
+    document = write_message(ChatMessage("m1", ALICE, "hello <b>you</b> & «all»", NOW, BOB))
     root = ET.fromstring(document)  # noqa: S314 - our own document
     assert (root.tag, root.attrib["version"]) == ("rss", "2.0")
     [channel] = root
@@ -44,10 +44,10 @@ def test_a_message_is_the_document_of_the_specification() -> None:
 def test_the_least_document_of_the_specification_is_read() -> None:
     inside = "<title>t</title><link>http://a.example/alice</link><description>hi</description>"
     message = read(rss(inside + f"<dc:creator>{ALICE}</dc:creator>"))
-    assert isinstance(message, Message)
+    assert isinstance(message, ChatMessage)
     assert (message.creator, message.text, message.to, message.at) == (ALICE, "hi", "", 0.0)
     again = read(rss(inside + f"<dc:creator>{ALICE}</dc:creator>"))
-    assert isinstance(again, Message)
+    assert isinstance(again, ChatMessage)
     assert again.id == message.id
 
 
@@ -61,9 +61,9 @@ def test_every_text_comes_back_as_it_was_or_is_refused(text: str, attempt: int, 
     except ChatError:
         assert any(c < " " or "\ud800" <= c <= "\udfff" or c in "\ufffe\uffff" for c in text)
         return
-    message = Message("id-1", ALICE, sent, at, BOB, attempt)
+    message = ChatMessage("id-1", ALICE, sent, at, BOB, attempt)
     got = read(write_message(message))
-    assert isinstance(got, Message)
+    assert isinstance(got, ChatMessage)
     assert (got.id, got.creator, got.text, got.to, got.attempt) == ("id-1", ALICE, sent, BOB, attempt)
     assert got.at == pytest.approx(at, abs=0.001)
 
@@ -82,7 +82,7 @@ def test_rubbish_is_refused(body: bytes) -> None:
 
 @given(st.data())
 def test_a_damaged_document_is_read_or_refused(data: st.DataObject) -> None:
-    document = bytearray(write_message(Message("m1", ALICE, "hello", NOW, BOB)))
+    document = bytearray(write_message(ChatMessage("m1", ALICE, "hello", NOW, BOB)))
     for _ in range(data.draw(st.integers(1, 4))):
         document[data.draw(st.integers(0, len(document) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(ChatError):
@@ -122,7 +122,7 @@ def test_what_is_no_message_is_refused_with_a_reason(body: bytes, reason: str) -
 def test_only_the_channels_own_elements_count() -> None:
     inside = "<item><description>not this</description><dc:creator>eve@e.example</dc:creator></item>"
     message = read(rss(inside + CREATOR + "<description>this</description><description>nor this</description>"))
-    assert isinstance(message, Message)
+    assert isinstance(message, ChatMessage)
     assert (message.creator, message.text) == (ALICE, "this")
 
 

@@ -10,7 +10,7 @@ import pytest
 from gateway.cli.main import main
 from psirp_stack.authentication.keys import KeyPair, PublicKey, key_hash
 from psirp_stack.authentication.trust import TrustStore
-from psirp_stack.control.codes import Role
+from psirp_stack.control.codes import ServiceRole
 from psirp_stack.control.messages import LinkState
 from psirp_stack.control.role_grants import RoleHolder, RoleTrust, load_grant
 from psirp_stack.node.config import load
@@ -125,8 +125,8 @@ def test_a_grant_of_roles_can_be_believed(tmp_path: Path, capsys: pytest.Capture
     assert "gate-a may be rendezvous until 20" in capsys.readouterr().out
     holder = RoleHolder(load_grant(tmp_path / "a.grant"), KeyPair.load(tmp_path / "gate.key"))
     trust = RoleTrust(key=KeyPair.load(tmp_path / "domain.key").public)
-    said = holder.proven(LinkState("gate-a", 1, 1, int(Role.RENDEZVOUS | Role.TOPOLOGY), ()))
-    assert trust.belief(said, int(time.time() * 1000)).roles == Role.RENDEZVOUS
+    said = holder.proven(LinkState("gate-a", 1, 1, int(ServiceRole.RENDEZVOUS | ServiceRole.TOPOLOGY), ()))
+    assert trust.belief(said, int(time.time() * 1000)).roles == ServiceRole.RENDEZVOUS
     assert keys(tmp_path, *grant) == 2
     assert "not overwritten" in capsys.readouterr().err
     assert keys(tmp_path, *grant, "--days", "0") == 2
@@ -159,8 +159,8 @@ def test_setup_grants_roles_that_are_believed(tmp_path: Path, capsys: pytest.Cap
     said = capsys.readouterr().out
     holder = RoleHolder(load_grant(tmp_path / "gate.grant"), KeyPair.load(tmp_path / "gate.key"))
     trust = RoleTrust(key=PublicKey.load(tmp_path / "domain.pub"))
-    state = holder.proven(LinkState("gate", 1, 1, int(Role.RENDEZVOUS), ()))
-    assert trust.belief(state, int(time.time() * 1000)).roles == Role.RENDEZVOUS
+    state = holder.proven(LinkState("gate", 1, 1, int(ServiceRole.RENDEZVOUS), ()))
+    assert trust.belief(state, int(time.time() * 1000)).roles == ServiceRole.RENDEZVOUS
     file = tmp_path / "node.toml"
     file.write_text(f'name = "gate"\nroles = ["rendezvous"]\ndata = "data"\n{said[said.index("[domain]") :]}')
     node = load(file)

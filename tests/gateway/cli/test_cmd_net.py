@@ -20,7 +20,7 @@ from identifiers import Identifier
 from psirp_stack.emulation.namespaces import NamespaceNetwork
 from psirp_stack.emulation.plan import plan
 from psirp_stack.node.api import Client
-from psirp_stack.node.attachment import Publication
+from psirp_stack.node.attachment import ReceivedVersion
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[3]
@@ -172,7 +172,7 @@ async def _survive(network: NamespaceNetwork, data: Path) -> None:
     got: list[bytes] = []
     arrived: asyncio.Queue[bytes] = asyncio.Queue()
 
-    def take(publication: Publication) -> None:
+    def take(publication: ReceivedVersion) -> None:
         got.append(publication.content)
         arrived.put_nowait(publication.content)
 

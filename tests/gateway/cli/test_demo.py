@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from gateway.cli.main import main
-from gateway.demo import Arrival, Demo
+from gateway.demo import Demo, DemoArrival
 
 
 async def test_entries_of_the_blog_reach_the_reader_in_the_other_domain(tmp_path: Path) -> None:
-    arrivals: list[Arrival] = []
+    arrivals: list[DemoArrival] = []
     async with asyncio.timeout(60), Demo(tmp_path, arrivals.append) as demo:
         for _ in range(3):
             await demo.arrival(await demo.write())

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateway.control import Control
-from gateway.model import Crossing, RefusedError, Subscription
+from gateway.model import Crossing, ItemSubscription, RefusedError
 from identifiers import DEFAULT_NAMING, Identifier, ItemId
 from tests.gateway.web_world import World, started_world
 from tests.waiting import until
@@ -31,7 +31,7 @@ class PigeonLoft:
             raise RefusedError(f"{what!r} is no loft: expected {PREFIX}TOWN/LOFT")
         return ItemId(DEFAULT_NAMING.of_seed(town), DEFAULT_NAMING.of_seed(loft))
 
-    async def deliver(self, crossing: Crossing, subscriptions: Sequence[Subscription]) -> None:
+    async def deliver(self, crossing: Crossing, subscriptions: Sequence[ItemSubscription]) -> None:
         if crossing.kind != self.name:
             raise RefusedError("not written on paper")
         if self.storms:
@@ -40,7 +40,7 @@ class PigeonLoft:
         for subscription in subscriptions:
             self.brought.setdefault(subscription.where, []).append(crossing.body.decode())
 
-    async def wait_at(self, who: str, loft: str, perch: str) -> Subscription:
+    async def wait_at(self, who: str, loft: str, perch: str) -> ItemSubscription:
         return await self._control.subscribe(self, who, loft, perch)
 
     async def go_home(self, who: str, loft: str) -> bool:

@@ -186,24 +186,24 @@ async def test_nothing_is_sent_into_the_network_that_nobody_beyond_it_wants(worl
         await world.subscribe(b, publisher.topic, subscriber.callback)
         await world.ping(b, publisher.topic)
         await until(lambda: subscriber.received)
-        await until(lambda: world.network.nodes["n0"].node.desk.published_items == 1)
+        await until(lambda: world.network.nodes["n0"].node.request_table.published_items == 1)
         assert world.network.nodes["n0"].node.sender.counters.fresh_frames == 0
-        assert world.network.nodes["n1"].node.desk.subscribed_items == 0
+        assert world.network.nodes["n1"].node.request_table.subscribed_items == 0
 
 
 async def test_what_nobody_wants_is_advertised_and_withdrawn_and_never_fetched(world: World) -> None:
     async with Publisher() as publisher, world.gateway("n0", "b") as b:
         node = world.network.nodes["n0"].node
         await world.ping(b, publisher.topic)
-        await until(lambda: node.desk.published_items == 1)
+        await until(lambda: node.request_table.published_items == 1)
         async with world.gateway("n0", "other") as other:  # whoever is started again advertises again
             await world.ping(other, publisher.topic)
         async with world.gateway("n0", "other") as other:
-            await until(lambda: len(node.desk.applications) == 2)
+            await until(lambda: len(node.request_table.applications) == 2)
             assert list(other.hub.pinged_unwanted("", 10)) == [publisher.topic]
         assert b.hub.elsewhere.wants(publisher.topic) is False
         b.hub.elsewhere.forgotten([publisher.topic])
-        await until(lambda: node.desk.published_items == 0)
+        await until(lambda: node.request_table.published_items == 0)
         assert publisher.fetches == 0
 
 
@@ -216,6 +216,6 @@ async def test_the_last_unsubscription_lets_the_network_go(world: World) -> None
     ):
         await world.subscribe(a, publisher.topic, subscriber.callback)
         node = world.network.nodes["n3"].node
-        await until(lambda: node.desk.subscribed_items == 1)
+        await until(lambda: node.request_table.subscribed_items == 1)
         await world.subscribe(a, publisher.topic, subscriber.callback, "unsubscribe")
-        await until(lambda: node.desk.subscribed_items == 0)
+        await until(lambda: node.request_table.subscribed_items == 0)

@@ -10,7 +10,7 @@ from aiohttp import ClientSession
 
 from gateway.adapters.push import PushAdapter
 from gateway.gateway import Gateway
-from gateway.model import FOREVER, Subscription
+from gateway.model import FOREVER, ItemSubscription
 from gateway.model import Crossing as Parcel
 from gateway.store import MIGRATIONS, ControlStore
 from identifiers import DEFAULT_NAMING
@@ -162,7 +162,7 @@ async def test_after_the_last_subscriber_beyond_left_nothing_is_sent_any_more(wo
     await crossing.publish(b"for both", "text/plain")
     assert node.sender.counters.fresh_frames > 0
     await crossing.far.ask(crossing.a.hub.url, crossing.publisher.topic, "unsubscribe")
-    await until(lambda: world.network.nodes["n3"].node.desk.subscribed_items == 0)
+    await until(lambda: world.network.nodes["n3"].node.request_table.subscribed_items == 0)
     item = crossing.b.push.item_of(crossing.publisher.topic)
 
     while (await crossing.b.network.explain(item)).subscribers:  # the rendezvous hears of it
@@ -174,7 +174,7 @@ async def test_after_the_last_subscriber_beyond_left_nothing_is_sent_any_more(wo
         lambda: crossing.b.hub.delivery.latest(crossing.publisher.topic)[0].content.body == b"for those here only"
     )
     # It is in the network's store at this node, and went nowhere.
-    await until(lambda: node.desk.published_items == 1)
+    await until(lambda: node.request_table.published_items == 1)
     assert node.sender.counters.fresh_frames == sent
     assert len(crossing.far.taken) == 1
 
@@ -202,6 +202,6 @@ async def test_what_was_fetched_over_http_is_never_given_to_who_asked_for_https(
         adapter = PushAdapter(hub, DEFAULT_NAMING, None, store)  # type: ignore[arg-type]
         spellings = ("http://feeds.example/a", "https://feeds.example/a")
         assert adapter.item_of(spellings[0]) == adapter.item_of(spellings[1])
-        wanted = [Subscription("push", "hub", url, "", adapter.item_of(url), FOREVER) for url in spellings]
+        wanted = [ItemSubscription("push", "hub", url, "", adapter.item_of(url), FOREVER) for url in spellings]
         await adapter.deliver(Parcel("push", crossed, "text/plain", b"x"), wanted)
     assert given == brought

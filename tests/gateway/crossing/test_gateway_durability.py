@@ -10,7 +10,7 @@ from aiohttp import ClientSession
 
 from gateway.control import Control, ControlConfig
 from gateway.gateway import DATABASE_NAME, Gateway, GatewayConfig
-from gateway.model import Crossing, Listener, NetworkError, RefusedError, Subscription
+from gateway.model import Crossing, ItemSubscription, Listener, NetworkError, RefusedError
 from gateway.store import MIGRATIONS, ControlStore
 from identifiers import DEFAULT_NAMING, Identifier, ItemId
 from psirp_stack.emulation.network import EmulatedNetwork, socket_of
@@ -276,6 +276,6 @@ async def test_the_limit_of_a_subscriber_counts_new_names_only(tmp_path: Path) -
         with pytest.raises(RefusedError, match="limit"):
             await kept.control.subscribe(kept.adapter, "me", "c")
         renewed = await kept.control.subscribe(kept.adapter, "me", "a", lease=5)
-        assert isinstance(renewed, Subscription)
+        assert isinstance(renewed, ItemSubscription)
         assert renewed.until == kept.now + 5
         await kept.control.subscribe(kept.adapter, "me", "c", limited=False)

@@ -11,8 +11,8 @@ from identifiers import DEFAULT_NAMING, Topic
 from psirp_stack.control.messages import KeepAlive, RendezvousRequest
 from psirp_stack.emulation.network import socket_of
 from psirp_stack.node.api import Client
-from psirp_stack.node.attachment import Publication
-from psirp_stack.node.wishes import Wishes
+from psirp_stack.node.attachment import ReceivedVersion
+from psirp_stack.node.intents import SubscriptionIntents
 from tests.gateway.crossing.test_crossing import Publisher, Subscriber, World, feed, world
 from tests.waiting import until
 
@@ -46,15 +46,15 @@ def test_every_test_that_a_step_names_exists(step: str) -> None:
 async def test_later_versions_need_no_rendezvous(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """F6: from the publisher's ping to the callback, nobody asks the rendezvous anything."""
     asked: list[RendezvousRequest] = []
-    hand_out = Wishes.next_message
+    hand_out = SubscriptionIntents.next_message
 
-    def noted(self: Wishes, now: float) -> RendezvousRequest | None:
+    def noted(self: SubscriptionIntents, now: float) -> RendezvousRequest | None:
         message = hand_out(self, now)
         if message is not None and not isinstance(message, KeepAlive):
             asked.append(message)
         return message
 
-    monkeypatch.setattr(Wishes, "next_message", noted)
+    monkeypatch.setattr(SubscriptionIntents, "next_message", noted)
     async with (
         Publisher() as publisher,
         Subscriber() as subscriber,
@@ -78,7 +78,7 @@ async def test_what_is_published_under_the_printed_ids_arrives_nowhere_and_under
     listens, publishes = DEFAULT_NAMING.of_seed("news"), DEFAULT_NAMING.of_seed("news.feedpsirp.com")
     path = DEFAULT_NAMING.of_seed("a")
     ours = DEFAULT_NAMING.of_topic(Topic.parse("http://news.feedpsirp.com/b"))
-    heard: asyncio.Queue[Publication] = asyncio.Queue()
+    heard: asyncio.Queue[ReceivedVersion] = asyncio.Queue()
     async with (
         await Client.attach(socket_of(world.data / "net", "n0"), application="b") as b,
         await Client.attach(socket_of(world.data / "net", "n3"), application="a") as a,

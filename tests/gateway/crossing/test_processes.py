@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.gateway.crossing.stock_subscriber import StockPublisher, StockSubscriber
-from trials.crash.gateway_process import Parts
+from trials.crash.gateway_process import GatewayProcesses
 
 ATOM = "application/atom+xml; charset=utf-8"
 PATIENCE = 60.0
@@ -19,9 +19,9 @@ def feed(*titles: str) -> bytes:
 
 
 @pytest.fixture
-async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
+async def parts(tmp_path: Path) -> AsyncIterator[GatewayProcesses]:
     """Two gateways, a rendezvous, two forwarders: five processes."""
-    parts = Parts(tmp_path)
+    parts = GatewayProcesses(tmp_path)
     try:
         await parts.start()
         yield parts
@@ -38,7 +38,7 @@ async def taken(subscriber: StockSubscriber, number: int) -> list[bytes]:
     return [one.body for one in subscriber.taken]
 
 
-async def test_a_feed_crosses_between_processes_and_survives_the_kill_of_each(parts: Parts) -> None:
+async def test_a_feed_crosses_between_processes_and_survives_the_kill_of_each(parts: GatewayProcesses) -> None:
     async with StockPublisher(feed("one"), ATOM) as publisher, StockSubscriber() as first, StockSubscriber() as late:
         publisher.hub = parts.hubs["gate-b"]
         await first.ask(parts.hubs["gate-a"], publisher.topic)
@@ -63,7 +63,7 @@ async def test_a_feed_crosses_between_processes_and_survives_the_kill_of_each(pa
         assert (await taken(late, len(expected) - 1))[-len(expected) + 1 :] == expected[1:]
 
 
-async def test_both_directions_at_once(parts: Parts) -> None:
+async def test_both_directions_at_once(parts: GatewayProcesses) -> None:
     async with (
         StockPublisher(feed("a"), ATOM) as at_a,
         StockPublisher(feed("b"), ATOM) as at_b,

@@ -14,7 +14,7 @@ from gateway.discovery import (
     DiscoveryError,
     Failover,
     FailoverConfig,
-    Gateway,
+    GatewayRecord,
     LookupFailedError,
     order_to_try,
 )
@@ -28,13 +28,13 @@ MEMBERS = (("a", 0, 10), ("b", 0, 0), ("c", 1, 5), ("d", 1, 5), ("e", 2, 0))
 DRAWS = 20_000
 
 
-def gateway(name: str, priority: int = 0, weight: int = 0, addresses: tuple[str, ...] = HERE) -> Gateway:
-    return Gateway(f"{name}.test", 4000, priority, weight, addresses)
+def gateway(name: str, priority: int = 0, weight: int = 0, addresses: tuple[str, ...] = HERE) -> GatewayRecord:
+    return GatewayRecord(f"{name}.test", 4000, priority, weight, addresses)
 
 
 gateways = st.lists(
     st.builds(
-        Gateway,
+        GatewayRecord,
         target=st.sampled_from(["a.test", "b.test", "c.test", "d.test"]),
         port=st.integers(1, 65_535),
         priority=st.integers(0, 3),
@@ -46,13 +46,13 @@ gateways = st.lists(
 )
 
 
-def first_picks(choices: list[Gateway], seed: int = 1) -> Counter[str]:
+def first_picks(choices: list[GatewayRecord], seed: int = 1) -> Counter[str]:
     rng = random.Random(seed)
     return Counter(order_to_try(choices, rng)[0].target.partition(".")[0] for _ in range(DRAWS))
 
 
 @given(gateways, st.integers())
-def test_nobody_is_lost_and_priorities_rise(choices: list[Gateway], seed: int) -> None:
+def test_nobody_is_lost_and_priorities_rise(choices: list[GatewayRecord], seed: int) -> None:
     order = order_to_try(choices, random.Random(seed))
     assert sorted(each.endpoint for each in order) == sorted(each.endpoint for each in choices)
     assert [each.priority for each in order] == sorted(each.priority for each in choices)
@@ -60,7 +60,7 @@ def test_nobody_is_lost_and_priorities_rise(choices: list[Gateway], seed: int) -
 
 @given(gateways, st.integers(), st.randoms())
 def test_one_seed_gives_one_order_however_the_answer_was_shuffled(
-    choices: list[Gateway], seed: int, shuffler: random.Random
+    choices: list[GatewayRecord], seed: int, shuffler: random.Random
 ) -> None:
     shuffled = list(choices)
     shuffler.shuffle(shuffled)
@@ -210,7 +210,7 @@ def test_a_cache_that_makes_no_sense_is_refused(wrong: dict[str, float]) -> None
         CacheConfig(**wrong)  # type: ignore[arg-type]
 
 
-def found(ttl: float, *members: Gateway, domain: str = "a.test") -> Found:
+def found(ttl: float, *members: GatewayRecord, domain: str = "a.test") -> Found:
     return Found(domain, Availability.AVAILABLE if members else Availability.NO_RECORD, members, ttl)
 
 

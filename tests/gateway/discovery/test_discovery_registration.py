@@ -22,14 +22,14 @@ from dns.rdtypes.IN.SRV import SRV
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.discovery import DiscoveryError, KeyFileError, OwnRecord, Registrar, RegistrarConfig
+from gateway.discovery import DiscoveryError, OwnRecord, Registrar, RegistrarConfig, UpdateKeyError
 from gateway.discovery.events import DiscoveryEvent, RegistrationFailed
 from gateway.discovery.keys import parse_key, read_key
 from gateway.discovery.registration import (
     MAX_RECORDS,
     ChangedMeanwhileError,
-    Place,
     Present,
+    RecordPlace,
     RegistrationError,
     check_update,
     question,
@@ -41,7 +41,7 @@ from storage.backoff import BackOff
 from tests.gateway.discovery.lying_name_server import Answerer, answering
 from tests.gateway.discovery.name_server import SECRETS, key_text
 
-PLACE = Place.of("feeds.test")
+PLACE = RecordPlace.of("feeds.test")
 NAME = PLACE.dns_name
 OWN = OwnRecord("me.feeds.test", 4000, 1, 2, 60)
 
@@ -192,9 +192,9 @@ def test_every_answer_to_an_update_is_success_a_lost_race_or_words(code: dns.rco
 
 
 def test_a_place_is_inside_its_zone() -> None:
-    assert Place.of("News.Feeds.test", "feeds.test") == Place("feeds.test", "_psirp._tcp.news.feeds.test")
+    assert RecordPlace.of("News.Feeds.test", "feeds.test") == RecordPlace("feeds.test", "_psirp._tcp.news.feeds.test")
     with pytest.raises(DiscoveryError, match="does not hold"):
-        Place.of("myfeeds.test", "feeds.test")
+        RecordPlace.of("myfeeds.test", "feeds.test")
 
 
 @pytest.mark.parametrize(
@@ -223,22 +223,22 @@ def test_a_key_is_read_and_keeps_its_secret_to_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o601, 0o777])
 def test_a_key_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> None:
     path = write_key(tmp_path / "key", key_text("gateway-key"), mode)
-    with pytest.raises(KeyFileError, match=f"mode {mode:04o}: expected 0600"):
+    with pytest.raises(UpdateKeyError, match=f"mode {mode:04o}: expected 0600"):
         read_key(path)
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(KeyFileError, match="No such file"):
+    with pytest.raises(UpdateKeyError, match="No such file"):
         read_key(tmp_path / "missing")
     os.mkfifo(tmp_path / "pipe", 0o600)
     for path in (tmp_path, tmp_path / "pipe"):
-        with pytest.raises(KeyFileError, match=r"regular file|directory"):
+        with pytest.raises(UpdateKeyError, match=r"regular file|directory"):
             read_key(path)
-    with pytest.raises(KeyFileError, match="longer than"):
+    with pytest.raises(UpdateKeyError, match="longer than"):
         read_key(write_key(tmp_path / "long", key_text("gateway-key") + " " * 5000))
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     (tmp_path / "bytes").chmod(0o600)
-    with pytest.raises(KeyFileError, match="not text"):
+    with pytest.raises(UpdateKeyError, match="not text"):
         read_key(tmp_path / "bytes")
 
 
@@ -258,7 +258,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_key_is_refused(text: str, words: str) -> None:
-    with pytest.raises(KeyFileError, match=words):
+    with pytest.raises(UpdateKeyError, match=words):
         parse_key(text)
 
 
@@ -266,7 +266,7 @@ def test_what_is_no_key_is_refused(text: str, words: str) -> None:
 def test_any_text_is_a_key_or_refused(text: str) -> None:
     try:
         parse_key(text)
-    except KeyFileError as error:
+    except UpdateKeyError as error:
         assert len(str(error)) < 300
 
 
@@ -341,7 +341,7 @@ async def test_a_server_that_is_silent_does_not_hold_up_the_end(tmp_path: Path) 
 
 async def test_a_registrar_without_a_key_does_not_start(tmp_path: Path) -> None:
     registrar = Registrar(RegistrarConfig("feeds.test", "127.0.0.1", tmp_path / "missing", OWN))
-    with pytest.raises(KeyFileError):
+    with pytest.raises(UpdateKeyError):
         await registrar.start()
     assert not await registrar.stop()
 

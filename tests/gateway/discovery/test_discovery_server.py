@@ -17,7 +17,7 @@ import uvloop
 from gateway.discovery import (
     Availability,
     FailoverConfig,
-    Gateway,
+    GatewayRecord,
     Locator,
     LookupFailedError,
     OwnRecord,
@@ -38,7 +38,7 @@ from gateway.discovery.events import (
 from gateway.discovery.keys import read_key
 from gateway.discovery.registration import (
     ChangedMeanwhileError,
-    Place,
+    RecordPlace,
     check_update,
     question,
     read_present,
@@ -116,9 +116,9 @@ async def test_the_gateways_of_a_domain_are_found(running: NameServer) -> None:
     assert found.domain == "fixed.feeds.test"
     assert found.availability is Availability.AVAILABLE
     assert found.gateways == (
-        Gateway("one.feeds.test", 4001, 10, 60, ("::1", "127.0.0.11")),
-        Gateway("two.feeds.test", 4002, 10, 20, ("127.0.0.12",)),
-        Gateway("three.feeds.test", 4003, 20, 0, ("127.0.0.13",)),
+        GatewayRecord("one.feeds.test", 4001, 10, 60, ("::1", "127.0.0.11")),
+        GatewayRecord("two.feeds.test", 4002, 10, 20, ("127.0.0.12",)),
+        GatewayRecord("three.feeds.test", 4003, 20, 0, ("127.0.0.13",)),
     )
     # `two` has no AAAA record: the zone's negative time to live of 30 s is the shortest that counts.
     assert found.ttl == 30
@@ -301,7 +301,7 @@ async def test_many_gateways_at_once_do_not_take_each_others_records(server: Nam
 
 def test_the_server_refuses_an_update_on_an_old_look(server: NameServer) -> None:
     """The prerequisites, as a real server understands them: another's record came in between, so nothing changes."""
-    place, key = Place.of(ZONE), read_key(server.key_file()).for_signing()
+    place, key = RecordPlace.of(ZONE), read_key(server.key_file()).for_signing()
 
     def send(message: dns.message.Message) -> dns.message.Message:
         message.use_tsig(key)

@@ -10,7 +10,7 @@ from gateway.cli.main import main
 from gateway.config import check
 from gateway.operations.checks_tls import SOON, Secured, check_certificates, check_keys, secured_ports
 from gateway.operations.doctor import examine
-from gateway.operations.findings import Finding, Verdict
+from gateway.operations.findings import Finding, FindingLevel
 from psirp_stack.authentication.keys import KeyPair
 from serving.tls import TlsFiles
 from tests.gateway.access.test_access_tls import make
@@ -26,13 +26,13 @@ def found(files: TlsFiles, public_url: str | None = None, *, behind_proxy: bool 
 
 def only(findings: list[Finding]) -> Finding:
     (finding,) = findings
-    assert finding.fix or finding.verdict is Verdict.GOOD
+    assert finding.fix or finding.verdict is FindingLevel.GOOD
     return finding
 
 
 def test_one_that_is_well_is_said_to_be(tmp_path: Path) -> None:
     finding = only(found(make(tmp_path, "x", days=LONG)))
-    assert finding.verdict is Verdict.GOOD
+    assert finding.verdict is FindingLevel.GOOD
     assert "can be used until" in finding.text
 
 
@@ -40,7 +40,7 @@ def test_files_that_are_not_there_or_cannot_be_read(tmp_path: Path) -> None:
     files = make(tmp_path, "x", days=LONG)
     files.certificate.rename(tmp_path / "away")
     finding = only(found(files))
-    assert finding.verdict is Verdict.BAD
+    assert finding.verdict is FindingLevel.BAD
     assert "certificate.pem is not there" in finding.text
     assert "hub.tls.certificate" in finding.fix
     (tmp_path / "away").rename(files.certificate)
@@ -64,7 +64,7 @@ def test_a_key_that_others_can_read(tmp_path: Path) -> None:
     files = make(tmp_path, "x", days=LONG)
     files.key.chmod(0o640)
     finding = only(found(files))
-    assert finding.verdict is Verdict.BAD
+    assert finding.verdict is FindingLevel.BAD
     assert "mode 0640" in finding.text
     assert f"chmod 600 {files.key}" in finding.fix
 
@@ -74,7 +74,7 @@ def test_a_key_of_another_certificate_one_with_a_password_and_none_at_all(tmp_pa
     files = make(tmp_path, "x", days=LONG)
     shutil.copy(make(tmp_path / "other", "y", days=LONG).key, files.key)
     finding = only(found(files))
-    assert finding.verdict is Verdict.BAD
+    assert finding.verdict is FindingLevel.BAD
     assert "does not belong to" in finding.text
     finding = only(found(make(tmp_path, "x", days=LONG, password=b"secret")))
     assert "password" in finding.text
@@ -89,14 +89,14 @@ def test_a_key_of_another_certificate_one_with_a_password_and_none_at_all(tmp_pa
 @pytest.mark.parametrize(
     ("days", "verdict", "text"),
     [
-        ((-90.0, -0.01), Verdict.BAD, "ended at"),
-        ((-76.0, 13.9), Verdict.DOUBTFUL, "ends in 13 days"),
-        ((-75.0, 14.1), Verdict.GOOD, "can be used until"),
-        ((1.0, 90.0), Verdict.BAD, "cannot be used before"),
+        ((-90.0, -0.01), FindingLevel.BAD, "ended at"),
+        ((-76.0, 13.9), FindingLevel.DOUBTFUL, "ends in 13 days"),
+        ((-75.0, 14.1), FindingLevel.GOOD, "can be used until"),
+        ((1.0, 90.0), FindingLevel.BAD, "cannot be used before"),
     ],
 )
 def test_one_that_ended_ends_soon_or_begins_later(
-    tmp_path: Path, days: tuple[float, float], verdict: Verdict, text: str
+    tmp_path: Path, days: tuple[float, float], verdict: FindingLevel, text: str
 ) -> None:
     assert SOON.days == 14
     finding = only(found(make(tmp_path, "x", days=days)))
@@ -109,7 +109,7 @@ def test_one_of_the_chain_that_ended(tmp_path: Path) -> None:
     issuer = make(tmp_path / "issuer", "issuer", days=(-90.0, -1.0))
     files.certificate.write_bytes(files.certificate.read_bytes() + issuer.certificate.read_bytes())
     finding = only(found(files))
-    assert finding.verdict is Verdict.BAD
+    assert finding.verdict is FindingLevel.BAD
     assert "number 2 of its chain" in finding.text
 
 
@@ -129,19 +129,19 @@ def test_one_of_the_chain_that_ended(tmp_path: Path) -> None:
 def test_one_for_another_name_than_the_public_url(tmp_path: Path, url: str, good: bool) -> None:
     files = make(tmp_path, "other.example", names=("hub.example", "*.wild.example"), days=LONG)
     finding = only(found(files, url))
-    assert finding.verdict is (Verdict.GOOD if good else Verdict.BAD)
+    assert finding.verdict is (FindingLevel.GOOD if good else FindingLevel.BAD)
     if not good:
         assert "hub.public_url" in finding.text
         assert "subject alternative names" in finding.fix
-        assert only(found(files, url, behind_proxy=True)).verdict is Verdict.DOUBTFUL
+        assert only(found(files, url, behind_proxy=True)).verdict is FindingLevel.DOUBTFUL
 
 
 def test_a_public_url_that_is_http_while_the_port_is_not(tmp_path: Path) -> None:
     files = make(tmp_path, "x", names=("hub.example",), days=LONG)
     finding = only(found(files, "http://hub.example/"))
-    assert finding.verdict is Verdict.BAD
+    assert finding.verdict is FindingLevel.BAD
     assert "write https" in finding.fix
-    assert only(found(files, "http://hub.example/", behind_proxy=True)).verdict is Verdict.GOOD
+    assert only(found(files, "http://hub.example/", behind_proxy=True)).verdict is FindingLevel.GOOD
 
 
 def test_each_port_of_a_configuration_is_looked_at(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_each_port_of_a_configuration_is_looked_at(tmp_path: Path) -> None:
         "web": {"listen": "127.0.0.1:0", "public_url": "https://elsewhere.example/", "tls": TLS},
     }
     findings = list(check_certificates(secured_ports(check(document, tmp_path)), time.time()))
-    assert verdicts(findings) == [Verdict.GOOD, Verdict.GOOD, Verdict.BAD]
+    assert verdicts(findings) == [FindingLevel.GOOD, FindingLevel.GOOD, FindingLevel.BAD]
     assert "web.public_url" in findings[2].text
     assert secured_ports(check({"node": {"name": "a"}}, tmp_path)) == []
 
@@ -166,7 +166,7 @@ async def test_a_configuration_whose_certificate_cannot_be_used_says_how_to_mend
     files = make(tmp_path, "x", days=(-9.0, -1.0))
     files.key.chmod(0o644)
     findings = await examine(path, {})
-    assert verdicts(findings) == [Verdict.BAD] * 3
+    assert verdicts(findings) == [FindingLevel.BAD] * 3
     assert findings[0].fix == f"chmod 600 {files.key}"
     assert {"others can read this key" in one.text for one in findings} == {True, False}
     assert {"ended at" in one.text for one in findings} == {True, False}
@@ -179,10 +179,10 @@ async def test_a_configuration_whose_certificate_cannot_be_used_says_how_to_mend
 def test_the_key_of_the_node_that_others_can_read(tmp_path: Path) -> None:
     KeyPair.generate().save(tmp_path / "gateway.key")
     config = check({"node": {"name": "a", "keys": {"signing": "gateway.key"}}}, tmp_path)
-    assert verdicts(list(check_keys(config))) == [Verdict.GOOD]
+    assert verdicts(list(check_keys(config))) == [FindingLevel.GOOD]
     (tmp_path / "gateway.key").chmod(0o644)
     (finding,) = check_keys(config)
-    assert finding.verdict is Verdict.BAD
+    assert finding.verdict is FindingLevel.BAD
     assert "chmod 600" in finding.fix
     assert list(check_keys(check({"node": {"name": "a"}}, tmp_path))) == []
 

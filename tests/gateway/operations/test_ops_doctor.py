@@ -18,7 +18,7 @@ from gateway.config import check
 from gateway.gateway import DATABASE_NAME, Gateway, GatewayConfig
 from gateway.operations import checks_machine
 from gateway.operations.checks_machine import (
-    Port,
+    CheckedPort,
     check_admin,
     check_clock,
     check_names,
@@ -29,7 +29,7 @@ from gateway.operations.checks_machine import (
 )
 from gateway.operations.checks_network import check_links, check_rendezvous
 from gateway.operations.doctor import check_stores, examine, is_running
-from gateway.operations.findings import Finding, Verdict
+from gateway.operations.findings import Finding, FindingLevel
 from gateway.store import MIGRATIONS
 from psirp_stack.node.config import DomainFile, LinkFile, NodeFile
 from storage import Database
@@ -38,11 +38,13 @@ from tests.gateway.access.test_access_tls import make
 NOBODY = 65534
 
 
-def verdicts(findings: "Iterator[Finding] | list[Finding]") -> list[Verdict]:
+def verdicts(findings: "Iterator[Finding] | list[Finding]") -> list[FindingLevel]:
     found = list(findings)
     for finding in found:
         assert finding.text
-        assert finding.fix or finding.verdict in (Verdict.GOOD, Verdict.UNKNOWN), "trouble comes with what to do"
+        assert finding.fix or finding.verdict in (FindingLevel.GOOD, FindingLevel.UNKNOWN), (
+            "trouble comes with what to do"
+        )
     return [finding.verdict for finding in found]
 
 
@@ -71,7 +73,7 @@ async def test_a_configuration_that_cannot_be_used(tmp_path: Path) -> None:
     path = tmp_path / "gateway.toml"
     path.write_text("[hub]\nlisten = 5\n")
     findings = await examine(path, {})
-    assert verdicts(findings) == [Verdict.BAD]
+    assert verdicts(findings) == [FindingLevel.BAD]
     assert "hub.listen" in findings[0].text
 
 
@@ -81,16 +83,16 @@ def test_a_port_that_another_program_has() -> None:
             other.bind(("127.0.0.1", 0))
             if not udp:
                 other.listen()
-            port = Port("the hub", "127.0.0.1", other.getsockname()[1], udp)
-            assert verdicts(check_ports([port], running=False)) == [Verdict.BAD]
-            assert verdicts(check_ports([port], running=True)) == [Verdict.GOOD]
-        assert verdicts(check_ports([port], running=False)) == [Verdict.GOOD]
-        assert verdicts(check_ports([port], running=True)) == [Verdict.BAD], "it runs and does not listen"
+            port = CheckedPort("the hub", "127.0.0.1", other.getsockname()[1], udp)
+            assert verdicts(check_ports([port], running=False)) == [FindingLevel.BAD]
+            assert verdicts(check_ports([port], running=True)) == [FindingLevel.GOOD]
+        assert verdicts(check_ports([port], running=False)) == [FindingLevel.GOOD]
+        assert verdicts(check_ports([port], running=True)) == [FindingLevel.BAD], "it runs and does not listen"
 
 
 def test_an_address_that_this_machine_does_not_have() -> None:
-    (finding,) = check_ports([Port("the hub", "192.0.2.1", 8080)], running=False)
-    assert finding.verdict is Verdict.BAD
+    (finding,) = check_ports([CheckedPort("the hub", "192.0.2.1", 8080)], running=False)
+    assert finding.verdict is FindingLevel.BAD
     assert "no such address" in finding.text
 
 
@@ -101,29 +103,29 @@ async def test_an_admin_port_that_another_program_has(tmp_path: Path) -> None:
         other.listen()
         path.write_text(path.read_text() + f'[admin]\nlisten = "127.0.0.1:{other.getsockname()[1]}"\n')
         found = await examine(path, {}, names=False)
-    (finding,) = [one for one in found if one.verdict is Verdict.BAD]
+    (finding,) = [one for one in found if one.verdict is FindingLevel.BAD]
     assert "the admin port" in finding.text
     assert "another program has it" in finding.text
     found = await examine(path, {}, names=False)
     (finding,) = [one for one in found if "the admin port" in one.text]
-    assert finding.verdict is Verdict.GOOD
+    assert finding.verdict is FindingLevel.GOOD
 
 
 def test_an_admin_port_whose_tokens_can_be_read_on_the_way(tmp_path: Path) -> None:
     (tmp_path / "tokens").touch(mode=0o600)
     (tmp_path / "tokens").write_text("a-token\n")
     admin: dict[str, object] = {"listen": "0.0.0.0:0", "viewer_tokens_file": "tokens"}
-    assert verdicts(check_admin(loaded(tmp_path, {"admin": admin}).admin)) == [Verdict.DOUBTFUL]
+    assert verdicts(check_admin(loaded(tmp_path, {"admin": admin}).admin)) == [FindingLevel.DOUBTFUL]
     make(tmp_path, "x")
     admin["tls"] = {"certificate": "certificate.pem", "key": "key.pem"}
-    assert verdicts(check_admin(loaded(tmp_path, {"admin": admin}).admin)) == [Verdict.GOOD]
+    assert verdicts(check_admin(loaded(tmp_path, {"admin": admin}).admin)) == [FindingLevel.GOOD]
     assert verdicts(check_admin(loaded(tmp_path, {"admin": {"listen": "127.0.0.1:0"}}).admin)) == []
     assert verdicts(check_admin(None)) == []
 
 
 def test_a_port_that_is_configured_twice(tmp_path: Path) -> None:
     number = free_port(socket.SOCK_STREAM)
-    same = Port("the hub", "127.0.0.1", number)
+    same = CheckedPort("the hub", "127.0.0.1", number)
     for host, udp, collides in (
         ("127.0.0.1", False, True),
         ("0.0.0.0", False, True),
@@ -132,11 +134,11 @@ def test_a_port_that_is_configured_twice(tmp_path: Path) -> None:
         ("127.0.0.1", True, False),
         ("::1", False, False),
     ):
-        found = list(check_ports([same, Port("the admin port", host, number, udp)], running=False))
+        found = list(check_ports([same, CheckedPort("the admin port", host, number, udp)], running=False))
         twice = [one for one in found if "are the same" in one.text]
-        assert verdicts(twice) == [Verdict.BAD] * collides, host
-    anything = [Port("the hub", "127.0.0.1", 0), Port("the admin port", "127.0.0.1", 0)]
-    assert verdicts(check_ports(anything, running=False)) == [Verdict.GOOD, Verdict.GOOD]
+        assert verdicts(twice) == [FindingLevel.BAD] * collides, host
+    anything = [CheckedPort("the hub", "127.0.0.1", 0), CheckedPort("the admin port", "127.0.0.1", 0)]
+    assert verdicts(check_ports(anything, running=False)) == [FindingLevel.GOOD, FindingLevel.GOOD]
     config = loaded(tmp_path, {"hub": {"listen": f"127.0.0.1:{number}"}, "web": {"listen": f"127.0.0.1:{number}"}})
     first = next(check_ports(ports_of(config), running=False))
     assert "the hub" in first.text
@@ -165,7 +167,7 @@ def test_a_low_port_without_the_right_to_it() -> None:
         pytest.skip("this kernel lets everybody have low ports")
     said = as_nobody(
         "from gateway.operations.checks_machine import *\n"
-        f"found = check_ports([Port('the hub', '127.0.0.1', 1)], running=False)\n{SHOW}"
+        f"found = check_ports([CheckedPort('the hub', '127.0.0.1', 1)], running=False)\n{SHOW}"
     )
     assert said.startswith("bad")
     assert "CAP_NET_BIND_SERVICE" in said
@@ -201,7 +203,7 @@ def test_links_that_leave_the_machine_are_sealed_or_reported(tmp_path: Path) -> 
         "1 links leave this machine, sealed with the domain's secret"
     ]
     (open_one,) = check_links(NodeFile("a", domain=DomainFile(open=True), links=(link,)))
-    assert open_one.verdict is Verdict.BAD
+    assert open_one.verdict is FindingLevel.BAD
     assert "can join, read and forge" in open_one.text
     assert "psph keys setup" in open_one.fix
     assert not list(check_links(NodeFile("a", links=(near,))))
@@ -210,52 +212,52 @@ def test_links_that_leave_the_machine_are_sealed_or_reported(tmp_path: Path) -> 
 
 def test_an_interface_that_is_not_there(tmp_path: Path) -> None:
     found = list(check_permissions(tmp_path, [LinkFile(ethernet="nothere0")]))
-    assert found[-1].verdict is Verdict.BAD
+    assert found[-1].verdict is FindingLevel.BAD
     assert "nothere0" in found[-1].text
 
 
 def test_a_file_where_the_store_should_be(tmp_path: Path) -> None:
     (tmp_path / "data").touch()
-    assert verdicts(check_permissions(tmp_path / "data" / "deeper", [])) == [Verdict.BAD]
+    assert verdicts(check_permissions(tmp_path / "data" / "deeper", [])) == [FindingLevel.BAD]
 
 
 def test_a_store_that_everybody_can_look_into(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     data.chmod(0o755)
-    assert verdicts(check_permissions(data, [])) == [Verdict.GOOD, Verdict.DOUBTFUL]
+    assert verdicts(check_permissions(data, [])) == [FindingLevel.GOOD, FindingLevel.DOUBTFUL]
     data.chmod(0o750)
-    assert verdicts(check_permissions(data, [])) == [Verdict.GOOD]
+    assert verdicts(check_permissions(data, [])) == [FindingLevel.GOOD]
 
 
 def test_a_disk_without_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert verdicts(check_space(tmp_path))[0] in (Verdict.GOOD, Verdict.DOUBTFUL, Verdict.BAD)
+    assert verdicts(check_space(tmp_path))[0] in (FindingLevel.GOOD, FindingLevel.DOUBTFUL, FindingLevel.BAD)
     monkeypatch.setattr(checks_machine, "LEAST_FREE_BYTES", 1 << 60)
-    assert verdicts(check_space(tmp_path)) == [Verdict.BAD]
+    assert verdicts(check_space(tmp_path)) == [FindingLevel.BAD]
     monkeypatch.setattr(checks_machine, "LEAST_FREE_BYTES", 0)
     monkeypatch.setattr(checks_machine, "LOW_FREE_PART", 1.1)
-    assert verdicts(check_space(tmp_path)) == [Verdict.DOUBTFUL]
+    assert verdicts(check_space(tmp_path)) == [FindingLevel.DOUBTFUL]
 
 
 def test_a_clock_that_went_back(tmp_path: Path) -> None:
     Database.open(tmp_path / DATABASE_NAME, MIGRATIONS).close()
-    assert verdicts(check_clock(tmp_path, time.time(), lambda: True)) == [Verdict.GOOD]
+    assert verdicts(check_clock(tmp_path, time.time(), lambda: True)) == [FindingLevel.GOOD]
     future = time.time() + 3600
     os.utime(tmp_path / DATABASE_NAME, (future, future))
-    assert verdicts(check_clock(tmp_path, time.time(), lambda: True)) == [Verdict.BAD, Verdict.GOOD]
+    assert verdicts(check_clock(tmp_path, time.time(), lambda: True)) == [FindingLevel.BAD, FindingLevel.GOOD]
 
 
 def test_a_clock_that_nobody_keeps_right(tmp_path: Path) -> None:
-    assert verdicts(check_clock(tmp_path, time.time(), lambda: False)) == [Verdict.DOUBTFUL]
-    assert verdicts(check_clock(tmp_path, time.time(), lambda: None)) == [Verdict.UNKNOWN]
+    assert verdicts(check_clock(tmp_path, time.time(), lambda: False)) == [FindingLevel.DOUBTFUL]
+    assert verdicts(check_clock(tmp_path, time.time(), lambda: None)) == [FindingLevel.UNKNOWN]
     assert checks_machine.kernel_synchronised() in (True, False, None)
 
 
 def test_a_name_that_nobody_knows(tmp_path: Path) -> None:
     config = loaded(tmp_path, {"hub": {"public_url": "http://hub.invalid/"}})
-    assert verdicts(check_names(config, dns.resolver.Resolver(configure=False))) == [Verdict.BAD]
+    assert verdicts(check_names(config, dns.resolver.Resolver(configure=False))) == [FindingLevel.BAD]
     config = loaded(tmp_path, {"hub": {"public_url": "http://localhost/"}})
-    assert verdicts(check_names(config, dns.resolver.Resolver(configure=False))) == [Verdict.GOOD]
+    assert verdicts(check_names(config, dns.resolver.Resolver(configure=False))) == [FindingLevel.GOOD]
 
 
 def test_a_name_server_that_does_not_answer(tmp_path: Path) -> None:
@@ -270,17 +272,17 @@ def test_a_name_server_that_does_not_answer(tmp_path: Path) -> None:
             found = list(check_names(config, resolver))
         finally:
             checks_machine.NAME_LIFETIME = 5.0
-    assert verdicts(found) == [Verdict.UNKNOWN, Verdict.BAD]
+    assert verdicts(found) == [FindingLevel.UNKNOWN, FindingLevel.BAD]
 
 
 def test_a_store_that_is_spoilt(tmp_path: Path) -> None:
     path = tmp_path / DATABASE_NAME
     Database.open(path, MIGRATIONS).close()
-    assert verdicts(check_stores(tmp_path, thorough=True)) == [Verdict.GOOD]
+    assert verdicts(check_stores(tmp_path, thorough=True)) == [FindingLevel.GOOD]
     whole = path.read_bytes()
     path.write_bytes(whole[:4096] + b"\xff" * 8192 + whole[12288:])
     (finding,) = check_stores(tmp_path, thorough=True)
-    assert finding.verdict is Verdict.BAD
+    assert finding.verdict is FindingLevel.BAD
     assert "psph restore" in finding.fix
 
 
@@ -290,12 +292,12 @@ def test_stores_of_newer_software_and_of_none(tmp_path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE schema_version SET version = 99")
     connection.close()
-    assert verdicts(check_stores(tmp_path, thorough=False)) == [Verdict.BAD]
+    assert verdicts(check_stores(tmp_path, thorough=False)) == [FindingLevel.BAD]
     path.unlink()
     with sqlite3.connect(tmp_path / "other.sqlite") as connection:
         connection.execute("CREATE TABLE t (x)")
     connection.close()
-    assert verdicts(check_stores(tmp_path, thorough=False)) == [Verdict.BAD]
+    assert verdicts(check_stores(tmp_path, thorough=False)) == [FindingLevel.BAD]
 
 
 async def test_no_neighbour_and_then_no_rendezvous_and_then_one(tmp_path: Path) -> None:
@@ -304,12 +306,15 @@ async def test_no_neighbour_and_then_no_rendezvous_and_then_one(tmp_path: Path) 
     (tmp_path / "b").mkdir()
     path = config_file(tmp_path / "a", peer=there, own=here)
     found = await examine(path, {}, names=False, patience=0.3)
-    assert found[-1].verdict is Verdict.BAD
+    assert found[-1].verdict is FindingLevel.BAD
     assert "no neighbour" in found[-1].text
     from psirp_stack.node.config import load
     from psirp_stack.node.shell import RunningNode
 
-    for roles, verdict, text in (("", Verdict.BAD, "none knows a rendezvous"), ('"rendezvous"', Verdict.GOOD, "'b'")):
+    for roles, verdict, text in (
+        ("", FindingLevel.BAD, "none knows a rendezvous"),
+        ('"rendezvous"', FindingLevel.GOOD, "'b'"),
+    ):
         other = tmp_path / "b" / "node.toml"
         other.write_text(
             f'name = "b"\ndata = "data"\nroles = [{roles}]\n[times]\nhello = 0.05\n'
@@ -317,7 +322,7 @@ async def test_no_neighbour_and_then_no_rendezvous_and_then_one(tmp_path: Path) 
         )
         node = await RunningNode.start(load(other), other.parent)
         try:
-            found = await examine(path, {}, names=False, patience=1.0 if verdict is Verdict.BAD else 20.0)
+            found = await examine(path, {}, names=False, patience=1.0 if verdict is FindingLevel.BAD else 20.0)
             assert found[-1].verdict is verdict, found[-1]
             assert text in found[-1].text
         finally:
@@ -327,7 +332,7 @@ async def test_no_neighbour_and_then_no_rendezvous_and_then_one(tmp_path: Path) 
 async def test_a_node_that_does_not_run(tmp_path: Path) -> None:
     config = check({"network": {"attach": "nothing.sock"}}, tmp_path)
     finding = await check_rendezvous(config, running=False, patience=0.2)
-    assert verdicts([finding]) == [Verdict.BAD]
+    assert verdicts([finding]) == [FindingLevel.BAD]
     assert "psph node" in finding.fix
 
 
@@ -342,7 +347,7 @@ async def test_a_gateway_that_runs_is_well(tmp_path: Path) -> None:
     try:
         assert is_running(config)
         found = await examine(path, {}, names=False)
-        bad = [finding for finding in found if finding.verdict is Verdict.BAD]
+        bad = [finding for finding in found if finding.verdict is FindingLevel.BAD]
         assert not bad, bad
         assert "runs now" in found[0].text
     finally:

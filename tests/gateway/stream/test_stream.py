@@ -11,7 +11,7 @@ import pytest
 from aiohttp import ClientResponse, ClientSession, web
 from aiohttp.test_utils import TestServer
 
-from gateway.adapters.stream import Stream, StreamConfig
+from gateway.adapters.stream import ReaderStream, StreamConfig
 from gateway.model import Crossing
 from gateway.web.stream_routes import event_of
 from identifiers import DEFAULT_NAMING, Identifier, Topic
@@ -287,7 +287,7 @@ def crossing(number: int) -> Crossing:
 
 
 async def test_what_came_while_looking_back_follows_once_and_in_order() -> None:
-    stream = Stream("who", "what", 10_000)
+    stream = ReaderStream("who", "what", 10_000)
     for number in (2, 3, 4):
         stream.offer(crossing(number))
     stream.begin([crossing(1), crossing(2), crossing(3)])
@@ -296,7 +296,7 @@ async def test_what_came_while_looking_back_follows_once_and_in_order() -> None:
 
 
 async def test_a_stream_that_is_full_is_overrun_but_one_large_document_passes() -> None:
-    stream = Stream("who", "what", 100)
+    stream = ReaderStream("who", "what", 100)
     stream.begin(())
     stream.offer(Crossing("push", "n", "text/plain", bytes(1000)))
     assert await stream.next(0) is not None

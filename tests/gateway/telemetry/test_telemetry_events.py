@@ -15,13 +15,13 @@ from gateway.model import Crossing
 from gateway.telemetry.logs import JsonLog
 from gateway.telemetry.plain import plain, without_keys
 from gateway.telemetry.recorder import DELIVERIES_SHOWN, MAX_TOPICS, STEPS_PER_WAY, WAYS_PER_TOPIC
-from gateway.telemetry.series import SECONDS_KEPT, Latency, Rate
+from gateway.telemetry.series import SECONDS_KEPT, EventRate, Latency
 from gateway.telemetry.telemetry import EVENTS_KEPT, Telemetry, both
 from identifiers import Identifier, ItemId
 from push_hub.delivery.events import Delivered, DeliveryFailed, FanoutFinished, OutcomesSaved, PublicationAccepted
 from push_hub.events import PingAccepted
 from push_hub.intake.events import FetchFailed, TopicFetched
-from push_hub.model import Dialect, SignatureMethod, Subscription
+from push_hub.model import Dialect, HubSubscription, SignatureMethod
 from serving.events import LimitReached, RequestBroke
 from tests.gateway.admin.admin_world import admin_world
 from tests.waiting import until
@@ -29,7 +29,7 @@ from tests.waiting import until
 TOPIC = "http://b.example/feed"
 ITEM = ItemId(Identifier(b"\1" * 32), Identifier(b"\2" * 32))
 VERSION = Identifier(b"\3" * 32)
-WHO = Subscription(
+WHO = HubSubscription(
     5, TOPIC, "http://user:pass@a.example/cb?key=k3y#part", b"s3cret", SignatureMethod.SHA256, Dialect.WEBSUB, 1e12
 )
 
@@ -161,7 +161,7 @@ def test_two_listeners_are_told_and_one_is_not_wrapped() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 400)), max_size=200))
 def test_charts_keep_two_minutes_and_histograms_everything(samples: list[tuple[float, float]]) -> None:
-    latency, rate = Latency(), Rate()
+    latency, rate = Latency(), EventRate()
     now = 0.0
     for delay, at in sorted(samples, key=lambda sample: sample[1]):
         latency.add(delay, at)

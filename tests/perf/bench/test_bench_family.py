@@ -11,7 +11,7 @@ from gateway import __version__
 from gateway.cli import cmd_bench
 from gateway.cli.main import main
 from perf.bench import BENCHMARKS, load
-from perf.bench.family import Bar, Outcome, Sense, percentile
+from perf.bench.family import Bar, BenchOutcome, Sense, percentile
 from perf.bench.table import print_outcome, shown
 
 
@@ -22,9 +22,11 @@ class Sample:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--ratio", type=float, default=2.0)
 
-    def run(self, options: argparse.Namespace) -> Outcome:
+    def run(self, options: argparse.Namespace) -> BenchOutcome:
         bar = Bar("speed", options.ratio, Sense.AT_LEAST, 1.0)
-        return Outcome({"ratio": options.ratio}, [{"case": "a", "speed": 12_345.6, "ok": None}], [bar], ["a remark"])
+        return BenchOutcome(
+            {"ratio": options.ratio}, [{"case": "a", "speed": 12_345.6, "ok": None}], [bar], ["a remark"]
+        )
 
 
 @pytest.fixture
@@ -117,6 +119,6 @@ def test_matching_measures_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_narrow_terminal_cuts_no_figure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "20")
-    print_outcome("sample", Outcome({}, [{f"case_{n}": 1_234_567 + n for n in range(8)}], [], []))
+    print_outcome("sample", BenchOutcome({}, [{f"case_{n}": 1_234_567 + n for n in range(8)}], [], []))
     figures = capsys.readouterr().out.splitlines()[-1].split()
     assert figures == [f"{1_234_567 + n:,}" for n in range(8)]

@@ -8,7 +8,7 @@ import pytest
 import uvloop
 
 from perf.bench.family import BenchError, Sense
-from perf.bench.hub import FULL, QUICK, Scale, measure, memory_of, stored_subscriptions
+from perf.bench.hub import FULL, QUICK, HubScale, measure, memory_of, stored_subscriptions
 from perf.bench.hub_seed import seed_store
 from push_hub.hub import DATABASE_NAME
 from push_hub.subscriptions import Subscriptions
@@ -16,7 +16,7 @@ from storage import Database
 
 
 def test_a_small_run_measures_everything_it_states() -> None:
-    scale = Scale(60, topics=20, rounds=1, subscriptions_a_round=30, starts=1, lives=1, pings_a_life=3)
+    scale = HubScale(60, topics=20, rounds=1, subscriptions_a_round=30, starts=1, lives=1, pings_a_life=3)
     outcome = uvloop.run(measure(scale))
     measured = [(row["measured"], row["on"]) for row in outcome.results]
     assert len(set(measured)) == len(measured) == 12

@@ -18,18 +18,18 @@ from pathlib import Path
 from perf.traces.blocks import block_of_records
 from perf.traces.formats import Format, open_file
 from perf.traces.run import TRACES, new_run, save_run
-from perf.traces.schema import Domain, Outcome, Step, TraceRecord
+from perf.traces.schema import Domain, StepOutcome, TraceRecord, TraceStep
 
 MS = 1_000_000
 EPOCH = 1_790_000_000_000 * MS
 AHEAD = 1
 CARRY, FAR, LOCAL = (2, 4, 6, 8), (1, 1, 2, 2), (1, 2, 3, 4)
-PSIRP_STEPS = (Step.PUBLISHED, Step.FORWARDED, Step.RECEIVED)
+PSIRP_STEPS = (TraceStep.PUBLISHED, TraceStep.FORWARDED, TraceStep.RECEIVED)
 
 
 def at(
     publication: str,
-    step: Step,
+    step: TraceStep,
     node: str,
     ms: float,
     *,
@@ -38,7 +38,7 @@ def at(
     delivery: str | None = None,
     payload: int | None = None,
     load: float | None = None,
-    outcome: Outcome = Outcome.OK,
+    outcome: StepOutcome = StepOutcome.OK,
 ) -> TraceRecord:
     domain = Domain.PSIRP if step in PSIRP_STEPS else Domain.PUSH
     monotonic = round(ms * MS) + (7_000 if node == "a" else 50_000) * MS
@@ -53,39 +53,39 @@ def crossing(number: int) -> Iterator[TraceRecord]:
     name, start = f"p{number + 1}", 100 * (number + 1)
     c, f, local = CARRY[number], FAR[number], LOCAL[number]
 
-    def step(step: Step, node: str, ms: float, hop: int | None = None, delivery: str | None = None) -> TraceRecord:
+    def step(step: TraceStep, node: str, ms: float, hop: int | None = None, delivery: str | None = None) -> TraceRecord:
         return at(name, step, node, start + ms, hop=hop, delivery=delivery, payload=300 + 100 * number, load=9.0)
 
-    yield step(Step.PINGED, "b", 0)
-    yield step(Step.FETCHED, "b", 1)
-    yield step(Step.ACCEPTED, "b", 3)
-    yield step(Step.PUBLISHED, "b", 4, hop=0)
-    yield step(Step.RECEIVED, "a", 4 + c, hop=2)
-    yield step(Step.RELAYED, "a", 5 + c)
-    yield step(Step.DELIVERED, "a", 5 + c + f, delivery="1")
-    yield step(Step.DELIVERED, "b", 3 + local, delivery="1")
+    yield step(TraceStep.PINGED, "b", 0)
+    yield step(TraceStep.FETCHED, "b", 1)
+    yield step(TraceStep.ACCEPTED, "b", 3)
+    yield step(TraceStep.PUBLISHED, "b", 4, hop=0)
+    yield step(TraceStep.RECEIVED, "a", 4 + c, hop=2)
+    yield step(TraceStep.RELAYED, "a", 5 + c)
+    yield step(TraceStep.DELIVERED, "a", 5 + c + f, delivery="1")
+    yield step(TraceStep.DELIVERED, "b", 3 + local, delivery="1")
     if number == 0:
-        yield step(Step.DELIVERED, "a", 5 + c + f + 50, delivery="1")
+        yield step(TraceStep.DELIVERED, "a", 5 + c + f + 50, delivery="1")
     if number == 1:
-        yield step(Step.DELIVERED, "b", 3 + local, delivery="1")
+        yield step(TraceStep.DELIVERED, "b", 3 + local, delivery="1")
 
 
 def run_one() -> list[TraceRecord]:
     return [
         *(record for number in range(4) for record in crossing(number)),
-        at("p5", Step.ACCEPTED, "a", 900),
-        at("p5", Step.PUBLISHED, "a", 901, hop=0),
-        at("p5", Step.RECEIVED, "b", 903, hop=2),
-        at("p5", Step.RELAYED, "b", 904),
-        at("p5", Step.DELIVERED, "b", 905, delivery="2"),
-        at("p6", Step.ACCEPTED, "b", 1000),
-        at("p6", Step.PUBLISHED, "b", 1001, hop=0),
-        at("p6", Step.DELIVERED, "b", 1002, delivery="1"),
-        at("p7", Step.ACCEPTED, "b", 1100, load=1000.0),
-        at("p8", Step.DELIVERED, "a", 1200, delivery="1"),
-        at("p9", Step.ACCEPTED, "b", 1300, load=1000.0),
-        at("p9", Step.DELIVERED, "b", 1301, delivery="1", outcome=Outcome.FAILED),
-        at("p9", Step.FINISHED, "b", 1302),
+        at("p5", TraceStep.ACCEPTED, "a", 900),
+        at("p5", TraceStep.PUBLISHED, "a", 901, hop=0),
+        at("p5", TraceStep.RECEIVED, "b", 903, hop=2),
+        at("p5", TraceStep.RELAYED, "b", 904),
+        at("p5", TraceStep.DELIVERED, "b", 905, delivery="2"),
+        at("p6", TraceStep.ACCEPTED, "b", 1000),
+        at("p6", TraceStep.PUBLISHED, "b", 1001, hop=0),
+        at("p6", TraceStep.DELIVERED, "b", 1002, delivery="1"),
+        at("p7", TraceStep.ACCEPTED, "b", 1100, load=1000.0),
+        at("p8", TraceStep.DELIVERED, "a", 1200, delivery="1"),
+        at("p9", TraceStep.ACCEPTED, "b", 1300, load=1000.0),
+        at("p9", TraceStep.DELIVERED, "b", 1301, delivery="1", outcome=StepOutcome.FAILED),
+        at("p9", TraceStep.FINISHED, "b", 1302),
     ]
 
 
@@ -94,8 +94,8 @@ def run_two() -> list[TraceRecord]:
         record
         for number in range(3)
         for record in (
-            at(f"q{number}", Step.ACCEPTED, "b", 100 * number, run="two"),
-            at(f"q{number}", Step.DELIVERED, "b", 100 * number + 10, run="two", delivery="1"),
+            at(f"q{number}", TraceStep.ACCEPTED, "b", 100 * number, run="two"),
+            at(f"q{number}", TraceStep.DELIVERED, "b", 100 * number + 10, run="two", delivery="1"),
         )
     ]
 

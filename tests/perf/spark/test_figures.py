@@ -5,7 +5,7 @@ import math
 import pytest
 
 from perf.pipeline.analysis import Analysis, partitions_for
-from perf.pipeline.clocks import Crossing, estimate_offsets
+from perf.pipeline.clocks import ApparentDelay, estimate_offsets
 from perf.pipeline.statistics import correlation_p, mann_whitney, normal_p, student_p
 from perf.pipeline.tables import (
     ClockRow,
@@ -150,11 +150,11 @@ def test_statistics_agree_with_published_tables() -> None:
 
 def test_offsets_run_along_a_chain_of_clocks_and_one_way_is_no_estimate() -> None:
     seen = [
-        Crossing("r", "a", "b", 15, 1),
-        Crossing("r", "b", "a", 5, 1),
-        Crossing("r", "b", "c", 0, 1),
-        Crossing("r", "c", "b", 40, 1),
-        Crossing("r", "c", "d", 9, 1),
+        ApparentDelay("r", "a", "b", 15, 1),
+        ApparentDelay("r", "b", "a", 5, 1),
+        ApparentDelay("r", "b", "c", 0, 1),
+        ApparentDelay("r", "c", "b", 40, 1),
+        ApparentDelay("r", "c", "d", 9, 1),
     ]
     found = {offset.clock: offset for offset in estimate_offsets(seen)}
     assert (found["b"].offset_ns, found["b"].margin_ns) == (5, 10)

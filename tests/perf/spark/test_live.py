@@ -12,7 +12,7 @@ from perf.pipeline.live import LiveState, quantiles_of, start, take_batch, take_
 from perf.traces.blocks import block_of_records
 from perf.traces.formats import Format, open_file
 from perf.traces.run import TRACES
-from perf.traces.schema import Step
+from perf.traces.schema import TraceStep
 from tests.documents.pages import commands_for
 from tests.perf.spark.hand_made import at, run_one, write_run
 
@@ -29,11 +29,11 @@ def test_the_live_view_finds_what_the_analysis_finds(session: SparkSession, tmp_
         query.processAllAvailable()
         assert not state.rows()  # nothing is said before a publication is whole
         lines = open_file(run / TRACES / "second.jsonl", Format.JSON_LINES)
-        lines.write(block_of_records([*records[20:], at("later", Step.ACCEPTED, "b", 10_000_000)]))
+        lines.write(block_of_records([*records[20:], at("later", TraceStep.ACCEPTED, "b", 10_000_000)]))
         lines.close()
         query.processAllAvailable()
         late = open_file(run / TRACES / "third.parquet", Format.PARQUET)
-        late.write(block_of_records([at("too-late", Step.DELIVERED, "b", 5)]))
+        late.write(block_of_records([at("too-late", TraceStep.DELIVERED, "b", 5)]))
         late.close()
         (run / TRACES / "fourth.jsonl").write_text('{"run": "one", "publ\n{"run": "one", "step": "teleported"}\n')
         query.processAllAvailable()

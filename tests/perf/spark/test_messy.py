@@ -14,7 +14,7 @@ from perf.pipeline.tables import QualityRow
 from perf.traces.blocks import block_of_records
 from perf.traces.formats import Format, arrow_schema, open_file
 from perf.traces.run import TRACES, WrittenFile, load_run, save_run
-from perf.traces.schema import COLUMN_NAMES, COLUMNS, Step, TraceRecord
+from perf.traces.schema import COLUMN_NAMES, COLUMNS, TraceRecord, TraceStep
 from tests.perf.spark.hand_made import at, run_one, write_run
 
 pytestmark = pytest.mark.timeout(600)
@@ -32,7 +32,7 @@ def older(path: Path, records: list[TraceRecord]) -> None:
 def broken_inside(path: Path) -> None:
     """Its end is whole, so it looks good; its rows cannot be unpacked."""
     file = open_file(path, Format.PARQUET)
-    file.write(block_of_records([at(f"z{number}", Step.ACCEPTED, "b", 2000 + number) for number in range(LOST)]))
+    file.write(block_of_records([at(f"z{number}", TraceStep.ACCEPTED, "b", 2000 + number) for number in range(LOST)]))
     file.close()
     content = bytearray(path.read_bytes())
     content[4:600] = bytes(596)

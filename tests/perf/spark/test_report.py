@@ -16,10 +16,10 @@ from gateway.cli.cmd_report import regressions
 from gateway.cli.main import main
 from perf.pipeline import session as spark_session
 from perf.pipeline.analysis import Analysis
-from perf.pipeline.tables import DifferenceRow, LatencyRow, NodeRow
+from perf.pipeline.tables import DifferenceRow, LatencyRow, RunNodeRow
 from perf.report import statements
 from perf.report.bench_results import MatchingPoint
-from perf.report.build import Report, build_report
+from perf.report.build import BuiltReport, build_report
 from perf.report.tables import TABLES, rows_of
 from perf.traces.run import Machine
 from perf.traces.synth import SynthConfig, synthesise
@@ -36,7 +36,7 @@ IMAGE = re.compile(r"(data:image/png;base64,)[A-Za-z0-9+/=]+")
 
 
 @pytest.fixture(scope="module")
-def built(analysis: Analysis, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Report]:
+def built(analysis: Analysis, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, BuiltReport]:
     """With the same machine in every run, so that the page is the same."""
     machine = Machine("Linux", "6.1", "x86_64", "a <fast> processor", 2, 4 << 30, "3.11.2")
     runs = tuple(replace(run, machine=machine) for run in analysis.inventory.runs)
@@ -44,7 +44,7 @@ def built(analysis: Analysis, tmp_path_factory: pytest.TempPathFactory) -> tuple
     return out, build_report(replace(analysis, inventory=replace(analysis.inventory, runs=runs)), out, POINTS)
 
 
-def test_the_page_is_the_golden_one(built: tuple[Path, Report]) -> None:
+def test_the_page_is_the_golden_one(built: tuple[Path, BuiltReport]) -> None:
     """Look at it in a browser, then renew it: PSPH_GOLDEN=write pytest tests/perf/spark/test_report.py -n 0"""
     page = IMAGE.sub(r"\1", built[1].page.read_text())
     if os.environ.get("PSPH_GOLDEN") == "write":
@@ -52,14 +52,14 @@ def test_the_page_is_the_golden_one(built: tuple[Path, Report]) -> None:
     assert page == GOLDEN.read_text()
 
 
-def test_the_page_needs_nothing_else_and_runs_nothing(built: tuple[Path, Report]) -> None:
+def test_the_page_needs_nothing_else_and_runs_nothing(built: tuple[Path, BuiltReport]) -> None:
     page = built[1].page.read_text()
     assert len(IMAGE.findall(page)) == len(built[1].plots)
     assert not re.search(r"<script|<link|src=\"(?!data:)|href=|url\(", page)
     assert "a &lt;fast&gt; processor" in page
 
 
-def test_plots_are_pictures_of_a_sensible_size(built: tuple[Path, Report]) -> None:
+def test_plots_are_pictures_of_a_sensible_size(built: tuple[Path, BuiltReport]) -> None:
     out, report = built
     assert set(report.plots) == {
         "distribution", "stages", "time", "prototype-payload", "prototype-topics", "prototype-keys",
@@ -71,7 +71,7 @@ def test_plots_are_pictures_of_a_sensible_size(built: tuple[Path, Report]) -> No
 
 
 @pytest.mark.parametrize("name", sorted(TABLES))
-def test_tables_say_the_same_in_both_formats(built: tuple[Path, Report], analysis: Analysis, name: str) -> None:
+def test_tables_say_the_same_in_both_formats(built: tuple[Path, BuiltReport], analysis: Analysis, name: str) -> None:
     rows = rows_of(analysis, name)
     with (built[0] / "tables" / f"{name}.csv").open(newline="") as stream:
         header, *lines = csv.reader(stream)
@@ -81,7 +81,7 @@ def test_tables_say_the_same_in_both_formats(built: tuple[Path, Report], analysi
     assert lines == shown
 
 
-def test_statements_are_plain(built: tuple[Path, Report]) -> None:
+def test_statements_are_plain(built: tuple[Path, BuiltReport]) -> None:
     text = "\n".join(built[1].says)
     assert "one: too few deliveries to say whether crossing changes latency" in text
     assert "saturates between 9 and 1000" in text
@@ -130,7 +130,7 @@ def test_what_counts_as_a_regression(row: DifferenceRow, tolerance: float, found
 
 def test_the_prototype_is_named_beside_what_was_measured(analysis: Analysis) -> None:
     row = LatencyRow("r", "total_push_d", "psirp", "all", 0, 100, 9.16, 1, 9, 10, 11, 12, 13, 0.1, 1)
-    (line,) = statements.prototype(replace(analysis, latency=[row], nodes=[NodeRow("r", "a", "c", 1, 0.0)]))
+    (line,) = statements.prototype(replace(analysis, latency=[row], nodes=[RunNodeRow("r", "a", "c", 1, 0.0)]))
     assert "TotalPushD is 9.16 ms on average (100 measured), 2 times the prototype's 4.58 ms" in line
     assert "on one machine" in line
 

@@ -78,7 +78,7 @@ async def test_a_publication_is_followed_from_ping_to_callback_across_the_networ
             ping = {"hub.mode": "publish", "hub.url": publisher.topic}
             first, topic = publisher.body, DEFAULT_NAMING.of_topic(Topic.parse(publisher.topic))
             await http.post(b.hub.url, data=ping)
-            await until(lambda: network.nodes["n0"].node.desk.published_items == 1)
+            await until(lambda: network.nodes["n0"].node.request_table.published_items == 1)
             subscribe = {"hub.mode": "subscribe", "hub.topic": publisher.topic, "hub.callback": subscriber.callback}
             await http.post(a.hub.url, data=subscribe)
             await until(lambda: subscriber.received)

@@ -14,23 +14,39 @@ from hypothesis import strategies as st
 
 from gateway.cli.main import main
 from perf.traces.blocks import Block, block_of_records
-from perf.traces.files import State, take_inventory
+from perf.traces.files import FileState, take_inventory
 from perf.traces.formats import Format, arrow_schema
 from perf.traces.hub_events import HubTracer
 from perf.traces.run import TRACES, RunError, load_run, new_run, save_run
 from perf.traces.sampling import Sampler
-from perf.traces.schema import COLUMN_NAMES, COLUMNS, Domain, Outcome, Step, TraceRecord
+from perf.traces.schema import COLUMN_NAMES, COLUMNS, Domain, StepOutcome, TraceRecord, TraceStep
 from perf.traces.synth import SynthConfig, synthesise
 from perf.traces.writer import TraceWriter, WriterConfig
 from push_hub.delivery.events import Delivered, DeliveryFailed, FanoutFinished, PublicationAccepted
 from push_hub.events import PingAccepted
 from push_hub.intake.events import FetchFailed, TopicFetched
-from push_hub.model import Dialect, SignatureMethod, Subscription
+from push_hub.model import Dialect, HubSubscription, SignatureMethod
 
 
-def record(publication: str = "p1", step: Step = Step.DELIVERED, at: int = 5) -> TraceRecord:
+def record(publication: str = "p1", step: TraceStep = TraceStep.DELIVERED, at: int = 5) -> TraceRecord:
     return TraceRecord(
-        "r", publication, step, Domain.PUSH, "n", "t", None, None, 10, None, "1", 1, None, at, at + 100, "c", Outcome.OK
+        "r",
+        publication,
+        step,
+        Domain.PUSH,
+        "n",
+        "t",
+        None,
+        None,
+        10,
+        None,
+        "1",
+        1,
+        None,
+        at,
+        at + 100,
+        "c",
+        StepOutcome.OK,
     )
 
 
@@ -46,11 +62,11 @@ def read_back(directory: Path) -> list[dict[str, object]]:
 
 @pytest.mark.parametrize("form", list(Format))
 def test_records_come_back_as_they_went_in(form: Format, tmp_path: Path) -> None:
-    records = [record(f"p{number}", step, number) for number, step in enumerate(Step)]
+    records = [record(f"p{number}", step, number) for number, step in enumerate(TraceStep)]
     with TraceWriter(tmp_path, new_run("test", "v", {"n": 1}, seed=3, name="r"), WriterConfig(form=form)) as writer:
-        lane = writer.lane(block_of_records)
+        channel = writer.channel(block_of_records)
         for one in records:
-            lane.put(one)
+            channel.put(one)
     assert [tuple(row[name] for name in COLUMN_NAMES) for row in read_back(tmp_path)] == [tuple(one) for one in records]
     run = load_run(tmp_path)
     assert (run.written, run.dropped, run.seed, run.parameters) == (len(records), 0, 3, {"n": 1})
@@ -62,9 +78,9 @@ def test_records_come_back_as_they_went_in(form: Format, tmp_path: Path) -> None
 def test_files_rotate_and_the_oldest_go_when_space_is_used_up(tmp_path: Path) -> None:
     config = WriterConfig(form=Format.JSON_LINES, file_rows=10, block_rows=10, max_bytes=5000)
     with TraceWriter(tmp_path, new_run("test", "v", {}, name="r"), config) as writer:
-        lane = writer.lane(block_of_records)
+        channel = writer.channel(block_of_records)
         for number in range(100):
-            lane.put(record(f"p{number}"))
+            channel.put(record(f"p{number}"))
     run = load_run(tmp_path)
     assert run.written == 100
     assert run.removed > 0
@@ -83,9 +99,9 @@ def test_a_full_lane_drops_and_counts(tmp_path: Path) -> None:
         return block_of_records(records)
 
     with TraceWriter(tmp_path, new_run("test", "v", {}, name="r"), WriterConfig(lane_items=5)) as writer:
-        lane = writer.lane(convert)  # type: ignore[arg-type]
+        channel = writer.channel(convert)  # type: ignore[arg-type]
         for number in range(50):
-            lane.put(record(f"p{number}"))
+            channel.put(record(f"p{number}"))
         gate.set()
     run = load_run(tmp_path)
     assert run.dropped > 0
@@ -95,9 +111,9 @@ def test_a_full_lane_drops_and_counts(tmp_path: Path) -> None:
 
 def test_a_block_that_cannot_be_written_does_not_end_the_tracing(tmp_path: Path) -> None:
     with TraceWriter(tmp_path, new_run("test", "v", {}, name="r"), WriterConfig(block_rows=1)) as writer:
-        lane = writer.lane(block_of_records)
-        lane.put(record("p1")._replace(payload="not a number"))  # type: ignore[arg-type]
-        lane.put(record("p2"))
+        channel = writer.channel(block_of_records)
+        channel.put(record("p1")._replace(payload="not a number"))  # type: ignore[arg-type]
+        channel.put(record("p2"))
     assert writer.failures == 1
     assert [row["publication"] for row in read_back(tmp_path)] == ["p2"]
 
@@ -116,8 +132,8 @@ def test_the_share_that_is_sampled_is_about_the_rate() -> None:
         Sampler(1.5)
 
 
-def subscription(number: int) -> Subscription:
-    return Subscription(number, "t", f"http://secret/{number}", None, SignatureMethod.SHA256, Dialect.WEBSUB, 1e12)
+def subscription(number: int) -> HubSubscription:
+    return HubSubscription(number, "t", f"http://secret/{number}", None, SignatureMethod.SHA256, Dialect.WEBSUB, 1e12)
 
 
 def hub_events() -> Iterator[object]:
@@ -225,15 +241,15 @@ def test_the_inventory_says_what_every_file_is(tmp_path: Path) -> None:
     older_file(traces / "wrong.parquet", [name for name in old if name != "node"])
     states = {file.path.name: file.state for file in take_inventory([tmp_path]).files}
     assert states == {
-        "gw-a-000000.parquet": State.GOOD,
-        "gw-b-000000.parquet": State.MISSING,
-        "copy.parquet": State.DUPLICATE,
-        "cut.parquet": State.CORRUPT,
-        ".trace-000009.parquet.part": State.UNFINISHED,
-        "notes.txt": State.STRANGE,
-        "more.jsonl": State.LATE,
-        "old.parquet": State.OLDER,
-        "wrong.parquet": State.CORRUPT,
+        "gw-a-000000.parquet": FileState.GOOD,
+        "gw-b-000000.parquet": FileState.MISSING,
+        "copy.parquet": FileState.DUPLICATE,
+        "cut.parquet": FileState.CORRUPT,
+        ".trace-000009.parquet.part": FileState.UNFINISHED,
+        "notes.txt": FileState.STRANGE,
+        "more.jsonl": FileState.LATE,
+        "old.parquet": FileState.OLDER,
+        "wrong.parquet": FileState.CORRUPT,
     }
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from perf.pipeline.reading import LONGEST_NAME
 from perf.traces.formats import SCHEMA_KEY
-from perf.traces.schema import COLUMNS, SCHEMA_VERSION, STAGES, Outcome, Step
+from perf.traces.schema import COLUMNS, SCHEMA_VERSION, STAGES, StepOutcome, TraceStep
 
 TEXT = (Path(__file__).parents[3] / "docs" / "traces.md").read_text()
 
@@ -24,8 +24,8 @@ def test_columns() -> None:
 
 
 def test_steps_and_outcomes() -> None:
-    assert [row[0] for row in table("Steps")] == [f"`{step}`" for step in Step]
-    assert [row[0] for row in table("Outcomes")] == [f"`{outcome}`" for outcome in Outcome]
+    assert [row[0] for row in table("Steps")] == [f"`{step}`" for step in TraceStep]
+    assert [row[0] for row in table("Outcomes")] == [f"`{outcome}`" for outcome in StepOutcome]
 
 
 def test_stages() -> None:

@@ -15,18 +15,20 @@ from hypothesis import strategies as st
 from perf.bench.workload import BENCHMARK
 from perf.traces.files import take_inventory
 from perf.traces.run import TRACES, WrittenFile, load_run, new_run, save_run
-from perf.workloads.arrivals import BURST, MOST_ARRIVALS, Arrival, Pacer, Shape, Step, schedule
-from perf.workloads.kinds import FULL, PAYLOADS, QUICK, Kind, plans, run_for
-from perf.workloads.ledger import Ledger
+from perf.workloads.arrivals import BURST, MOST_ARRIVALS, ArrivalShape, ArrivalStep, DuePublication, Pacer, schedule
+from perf.workloads.kinds import FULL, PAYLOADS, QUICK, WorkloadKind, plans, run_for
+from perf.workloads.ledger import WorkloadLedger
 from perf.workloads.parts import PARTS, merge_parts
 from perf.workloads.world import SMALLEST, atom
 from tests.waiting import until
 
-steps = st.builds(Step, st.floats(0.5, 200), st.floats(0.1, 5), st.sampled_from(Shape))
+steps = st.builds(ArrivalStep, st.floats(0.5, 200), st.floats(0.1, 5), st.sampled_from(ArrivalShape))
 
 
 @given(st.lists(steps, min_size=1, max_size=4), st.integers(0, 2**32))
-def test_a_schedule_is_in_order_within_its_steps_and_the_same_for_its_seed(given_steps: list[Step], seed: int) -> None:
+def test_a_schedule_is_in_order_within_its_steps_and_the_same_for_its_seed(
+    given_steps: list[ArrivalStep], seed: int
+) -> None:
     arrivals = schedule(given_steps, seed)
     assert arrivals == schedule(given_steps, seed)
     assert [arrival.number for arrival in arrivals] == list(range(len(arrivals)))
@@ -36,30 +38,30 @@ def test_a_schedule_is_in_order_within_its_steps_and_the_same_for_its_seed(given
     assert {arrival.load for arrival in arrivals} <= {step.rate for step in given_steps}
 
 
-@pytest.mark.parametrize("shape", Shape)
-def test_every_shape_has_the_mean_rate_that_was_asked_for(shape: Shape) -> None:
-    assert schedule([Step(100, 50, shape)], 3)[-1].at > 48
-    assert abs(len(schedule([Step(100, 50, shape)], 3)) - 5000) < 5 * 5000**0.5
+@pytest.mark.parametrize("shape", ArrivalShape)
+def test_every_shape_has_the_mean_rate_that_was_asked_for(shape: ArrivalShape) -> None:
+    assert schedule([ArrivalStep(100, 50, shape)], 3)[-1].at > 48
+    assert abs(len(schedule([ArrivalStep(100, 50, shape)], 3)) - 5000) < 5 * 5000**0.5
 
 
 def test_bursts_come_at_once_and_steady_ones_at_equal_distances() -> None:
-    bursts = [arrival.at for arrival in schedule([Step(40, 2, Shape.BURSTS)], 1)]
+    bursts = [arrival.at for arrival in schedule([ArrivalStep(40, 2, ArrivalShape.BURSTS)], 1)]
     assert [bursts.count(at) for at in sorted(set(bursts))] == [BURST] * 4
-    steady = [arrival.at for arrival in schedule([Step(40, 2)], 1)]
+    steady = [arrival.at for arrival in schedule([ArrivalStep(40, 2)], 1)]
     assert {round(later - before, 9) for before, later in pairwise(steady)} == {0.025}
 
 
 @pytest.mark.parametrize(("rate", "seconds"), [(0.0, 1.0), (1.0, 0.0), (-1.0, 1.0), (MOST_ARRIVALS, 2.0)])
 def test_steps_that_make_no_sense_are_refused(rate: float, seconds: float) -> None:
     with pytest.raises(ValueError, match="a step has"):
-        Step(rate, seconds)
+        ArrivalStep(rate, seconds)
 
 
 @given(st.lists(st.floats(0, 10), max_size=30).map(sorted), st.lists(st.floats(0, 11), max_size=30).map(sorted))
 def test_whoever_is_late_gets_everything_that_became_due(times: list[float], asked: list[float]) -> None:
-    arrivals = [Arrival(number, at, 1.0) for number, at in enumerate(times)]
+    arrivals = [DuePublication(number, at, 1.0) for number, at in enumerate(times)]
     pacer = Pacer(arrivals)
-    got: list[Arrival] = []
+    got: list[DuePublication] = []
     for passed in asked:
         due = pacer.due(passed)
         assert all(arrival.at <= passed for arrival in due)
@@ -71,7 +73,7 @@ def test_whoever_is_late_gets_everything_that_became_due(times: list[float], ask
 
 
 def test_delays_count_from_when_a_publication_was_due_until_the_last_subscriber_has_it() -> None:
-    ledger = Ledger()
+    ledger = WorkloadLedger()
     ledger.offered(1, due=10.0, load=5.0, subscribers=2)
     ledger.delivered(1, hop=0, subscriber=0, now=10.5)
     ledger.delivered(1, hop=0, subscriber=0, now=10.6)
@@ -85,7 +87,7 @@ def test_delays_count_from_when_a_publication_was_due_until_the_last_subscriber_
 
 
 def test_what_was_shed_refused_or_never_came_is_counted() -> None:
-    ledger = Ledger()
+    ledger = WorkloadLedger()
     for number in range(4):
         ledger.offered(number, 0.0, 7.0, 1)
     ledger.failed(0)
@@ -105,9 +107,9 @@ def test_documents_have_the_size_that_was_asked_for(size: int, number: int, nonc
     assert max(PAYLOADS) == 1442
 
 
-@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("kind", WorkloadKind)
 @pytest.mark.parametrize("scale", [QUICK, FULL])
-def test_runs_of_a_workload_say_what_they_offer_and_have_names_of_their_own(kind: Kind, scale: object) -> None:
+def test_runs_of_a_workload_say_what_they_offer_and_have_names_of_their_own(kind: WorkloadKind, scale: object) -> None:
     found = plans(kind, QUICK if scale is QUICK else FULL, minutes=1.0)
     assert len({plan.variant for plan in found}) == len(found)
     for plan in found:

@@ -13,7 +13,7 @@ from psirp_stack.authentication.keys import FIELD_PRIME, WEAK_Y, KeyFileError, K
 from psirp_stack.authentication.replay import ReplayGuard, ReplayWindow
 from psirp_stack.authentication.signing import PublicationFacts, Signer
 from psirp_stack.authentication.trust import TrustStore
-from psirp_stack.authentication.verifying import Refusal, SignatureRefused, Verifier, VerifierConfig
+from psirp_stack.authentication.verifying import Refusal, SignatureRefused, SignatureVerifier, SignatureVerifierConfig
 from psirp_stack.control.messages import OPEN_SCOPE, Credential, PublishItem, ScopePolicy
 from psirp_stack.wire.codec import (
     AuthenticationHeader,
@@ -33,8 +33,8 @@ BY_ALICE = ScopePolicy(publishers=(ALICE.hash,))
 FACTS = PublicationFacts.of(SID, RID, VRID, "n0", 7, 1, b"content", b"attributes")
 
 
-def verifier(**settings: int | bool) -> Verifier:
-    return Verifier(TrustStore([ALICE.public, BOB.public]), VerifierConfig(**settings))  # type: ignore[arg-type]
+def verifier(**settings: int | bool) -> SignatureVerifier:
+    return SignatureVerifier(TrustStore([ALICE.public, BOB.public]), SignatureVerifierConfig(**settings))  # type: ignore[arg-type]
 
 
 def refusal(
@@ -42,7 +42,7 @@ def refusal(
     facts: PublicationFacts = FACTS,
     policy: ScopePolicy = BY_ALICE,
     now: int = NOW,
-    by: Verifier | None = None,
+    by: SignatureVerifier | None = None,
 ) -> Refusal | None:
     return (by or verifier()).check_publication(facts, header, policy, now).refusal
 
@@ -151,7 +151,7 @@ def test_times_are_kept() -> None:
     header = signer.sign_publication(FACTS, NOW)
     assert refusal(header, now=NOW + 999) is None
     assert refusal(header, now=NOW + 1000) is Refusal.EXPIRED
-    skew = VerifierConfig().max_skew_ms
+    skew = SignatureVerifierConfig().max_skew_ms
     assert refusal(signer.sign_publication(FACTS, NOW + skew)) is None
     assert refusal(signer.sign_publication(FACTS, NOW + skew + 1)) is Refusal.NOT_YET_VALID
     assert refusal(Signer(ALICE, NOW, lifetime_ms=0).sign_publication(FACTS, NOW), now=NOW - 1) is Refusal.EXPIRED
@@ -185,7 +185,7 @@ def test_a_forger_does_not_use_up_the_numbers_of_an_honest_signer() -> None:
 
 def test_refusals_are_counted_and_told() -> None:
     told: list[SignatureRefused] = []
-    checker = Verifier(TrustStore(), observer=told.append)
+    checker = SignatureVerifier(TrustStore(), observer=told.append)
     checker.check_publication(FACTS, Signer(ALICE, NOW).sign_publication(FACTS, NOW), BY_ALICE, NOW)
     assert told == [SignatureRefused(Refusal.UNKNOWN_SIGNER, ALICE.hash, SID, RID)]
     assert checker.refused[Refusal.UNKNOWN_SIGNER] == 1

@@ -5,7 +5,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from psirp_stack.control.codes import Function
-from psirp_stack.control.courier import Arrival, Courier, CourierConfig, Datagram, Failed, Sent
+from psirp_stack.control.courier import Courier, CourierArrival, CourierConfig, Datagram, SendFailed, Sent
 
 PAYLOAD_ROOM = 1280
 
@@ -19,9 +19,9 @@ class Life:
     """Bodies by source and its life, in order."""
     handled: set[bytes] = field(default_factory=set)
     """Bodies whose handler has acknowledged."""
-    unhandled: list[Arrival] = field(default_factory=list)
+    unhandled: list[CourierArrival] = field(default_factory=list)
     sent: dict[int, tuple[str, bytes]] = field(default_factory=dict)
-    outcomes: list[Sent | Failed] = field(default_factory=list)
+    outcomes: list[Sent | SendFailed] = field(default_factory=list)
 
 
 class CourierNet:

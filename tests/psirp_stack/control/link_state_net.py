@@ -4,10 +4,10 @@ import random
 from dataclasses import dataclass, field
 from functools import partial
 
-from psirp_stack.control.codes import Function, Role
+from psirp_stack.control.codes import Function, ServiceRole
 from psirp_stack.control.frames import build_control, parse_control
 from psirp_stack.control.known_graph import KnownGraph, NodeState
-from psirp_stack.control.link_state import Event, LinkState, LinkStateConfig
+from psirp_stack.control.link_state import Event, LinkStateConfig, LinkStateProtocol
 from psirp_stack.control.role_grants import RoleTrust
 from psirp_stack.control.tag_source import DerivedTags, TagSource
 from psirp_stack.forwarding_model import BROADCAST_FID
@@ -27,7 +27,7 @@ class Member:
 
     name: str
     links: dict[int, ImpairedLink] = field(default_factory=dict)
-    state: LinkState | None = None
+    state: LinkStateProtocol | None = None
     boot: int = 0
     timer: float | None = None
     events: list[Event] = field(default_factory=list)
@@ -78,7 +78,7 @@ class LinkStateNet:
         member = self.members[name]
         member.boot += 1
         rng = random.Random(f"{self.seed} {name} {member.boot}")
-        member.state = LinkState(
+        member.state = LinkStateProtocol(
             name,
             member.boot,
             self.tags,
@@ -87,7 +87,7 @@ class LinkStateNet:
             config=self.config,
             fixed=self.fixed,
             roles=self.roles.get(name, 0),
-            trust=RoleTrust({role: [who for who, has in self.roles.items() if has & role] for role in Role}),
+            trust=RoleTrust({role: [who for who, has in self.roles.items() if has & role] for role in ServiceRole}),
         )
         for number in member.links:
             member.state.add_link(number, MTU, self.clock.now())
@@ -103,7 +103,7 @@ class LinkStateNet:
             end.impairment = self.impairment if works else DEAD
         (self.cut.discard if works else self.cut.add)(edge)
 
-    def state(self, name: str) -> LinkState:
+    def state(self, name: str) -> LinkStateProtocol:
         state = self.members[name].state
         assert state is not None
         return state
@@ -165,7 +165,7 @@ class LinkStateNet:
             member.timer = timer
             self.clock.call_at(timer, partial(self._timer, member, state, timer))
 
-    def _timer(self, member: Member, state: LinkState, when: float) -> None:
+    def _timer(self, member: Member, state: LinkStateProtocol, when: float) -> None:
         if member.state is state and member.timer == when:
             member.timer = None
             state.handle_timer(self.clock.now())

@@ -17,7 +17,7 @@ from psirp_stack.control.courier import (
     CourierDrop,
     CourierError,
     CourierFull,
-    Failed,
+    SendFailed,
     Sent,
 )
 from psirp_stack.control.courier_wire import (
@@ -66,7 +66,7 @@ def test_messages_to_oneself_take_no_datagram() -> None:
     while net.tick():
         pass
     net.collect(acknowledge=False)
-    assert net.life("a").outcomes[1:] == [Failed(2, "a", Code.UNREACHABLE)]
+    assert net.life("a").outcomes[1:] == [SendFailed(2, "a", Code.UNREACHABLE)]
 
 
 def test_ten_percent_loss_takes_little_more_than_the_messages_themselves() -> None:
@@ -126,7 +126,7 @@ def test_without_a_path_it_fails_with_a_reason_and_with_one_in_time_it_does_not(
     while net.now < 10:
         net.tick()
         net.collect()
-    assert net.life("a").outcomes == [Failed(1, "b", Code.UNREACHABLE)]
+    assert net.life("a").outcomes == [SendFailed(1, "b", Code.UNREACHABLE)]
     net.room = PAYLOAD_ROOM
     net.life("a").courier.paths_changed(net.now)
     net.run(random.Random(7), 0, 0)
@@ -148,7 +148,7 @@ def test_one_that_nobody_answers_is_repeated_ever_more_slowly_and_given_up() -> 
     gaps = [round(after - before, 3) for before, after in itertools.pairwise(times)]
     assert gaps[:4] == [0.2, 0.4, 0.8, 1.6]
     assert set(gaps[4:]) == {2.0}
-    assert net.life("a").outcomes == [Failed(1, "b", Code.UNREACHABLE)]
+    assert net.life("a").outcomes == [SendFailed(1, "b", Code.UNREACHABLE)]
     assert net.now == 30
 
 
@@ -170,7 +170,7 @@ def test_a_failed_message_does_not_hold_up_those_after_it() -> None:
     net.run(random.Random(8), 0, 0)
     net.check()
     assert net.life("b").handed["a", 1] == [b"second"]
-    assert [type(outcome) for outcome in net.life("a").outcomes] == [Failed, Sent]
+    assert [type(outcome) for outcome in net.life("a").outcomes] == [SendFailed, Sent]
 
 
 def test_a_restarted_receiver_gets_what_was_not_settled_and_its_former_life_is_ignored() -> None:

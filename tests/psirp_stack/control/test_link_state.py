@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psirp_stack.control import messages
-from psirp_stack.control.codes import Function, Role
+from psirp_stack.control.codes import Function, ServiceRole
 from psirp_stack.control.frames import ControlFrameError, build_control, parse_control
 from psirp_stack.control.known_graph import KnownGraph, NodeState
 from psirp_stack.control.link_state import (
     GraphChanged,
-    LinkState,
     LinkStateConfig,
     LinkStateDrop,
+    LinkStateProtocol,
     NameConflict,
     NeighbourDown,
     NeighbourUp,
@@ -36,8 +36,8 @@ def ring(size: int) -> Graph:
     return Graph.from_edges([f"r{n}" for n in range(size)], [(n, (n + 1) % size) for n in range(size)])
 
 
-def node(name: str = "a", boot: int = 1, **more: object) -> LinkState:
-    state = LinkState(name, boot, TAGS, random.Random(1), 0.0, **more)  # type: ignore[arg-type]
+def node(name: str = "a", boot: int = 1, **more: object) -> LinkStateProtocol:
+    state = LinkStateProtocol(name, boot, TAGS, random.Random(1), 0.0, **more)  # type: ignore[arg-type]
     state.add_link(1, MTU, 0.0)
     state.add_link(2, MTU, 0.0)
     return state
@@ -47,7 +47,7 @@ def hello(name: str, *heard: str, boot: int = 1, mtu: int = MTU) -> bytes:
     return messages.encode(messages.Hello(name, boot, heard, mtu))
 
 
-def said(state: LinkState, now: float = 0.0) -> list[tuple[int, messages.Message]]:
+def said(state: LinkStateProtocol, now: float = 0.0) -> list[tuple[int, messages.Message]]:
     frames: list[tuple[int, messages.Message]] = []
     while (frame := state.next_frame(now)) is not None:
         message = messages.decode(frame[1])
@@ -56,7 +56,7 @@ def said(state: LinkState, now: float = 0.0) -> list[tuple[int, messages.Message
     return frames
 
 
-def events(state: LinkState) -> list[object]:
+def events(state: LinkStateProtocol) -> list[object]:
     found: list[object] = []
     while (event := state.next_event()) is not None:
         found.append(event)
@@ -176,8 +176,8 @@ def test_a_link_counts_only_when_both_ends_name_it_and_somebody_can_reach_it() -
     known = KnownGraph.of(states, "a")
     assert known.graph.names == ("a", "b")
     assert known.mtus == (1300, 1300)
-    assert known.with_role(Role.TOPOLOGY) == ("b",)
-    assert known.with_role(Role.RENDEZVOUS) == ()
+    assert known.with_role(ServiceRole.TOPOLOGY) == ("b",)
+    assert known.with_role(ServiceRole.RENDEZVOUS) == ()
     assert KnownGraph.of(states, "a", allowed=[]).graph.names == ("a",)
 
 
@@ -251,13 +251,15 @@ def test_in_quiet_times_only_hellos_and_refreshes_are_sent_and_no_events() -> No
 
 
 def test_roles_are_known_to_all_who_can_reach_them() -> None:
-    net = LinkStateNet(ring(6), BAD, roles={"r1": Role.RENDEZVOUS, "r3": Role.RENDEZVOUS | Role.TOPOLOGY})
+    net = LinkStateNet(
+        ring(6), BAD, roles={"r1": ServiceRole.RENDEZVOUS, "r3": ServiceRole.RENDEZVOUS | ServiceRole.TOPOLOGY}
+    )
     net.run_until_converged(20)
-    assert net.state("r5").nodes_with(Role.RENDEZVOUS) == ("r1", "r3")
-    assert net.state("r3").nodes_with(Role.TOPOLOGY) == ("r3",)
+    assert net.state("r5").nodes_with(ServiceRole.RENDEZVOUS) == ("r1", "r3")
+    assert net.state("r3").nodes_with(ServiceRole.TOPOLOGY) == ("r3",)
     net.stop("r3")
     net.run_until_converged(20)
-    assert net.state("r5").nodes_with(Role.TOPOLOGY) == ()
+    assert net.state("r5").nodes_with(ServiceRole.TOPOLOGY) == ()
 
 
 def test_routes_lead_along_shortest_paths_and_change_with_the_graph() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from psirp_stack.authentication.keys import KeyFileError, KeyPair
-from psirp_stack.control.codes import Role
+from psirp_stack.control.codes import ServiceRole
 from psirp_stack.control.messages import LinkState
 from psirp_stack.control.role_grants import (
     GrantError,
@@ -22,7 +22,7 @@ from psirp_stack.control.role_grants import (
 DOMAIN = KeyPair(b"d" * 32)
 NODE = KeyPair(b"n" * 32)
 OTHER = KeyPair(b"o" * 32)
-BOTH = int(Role.RENDEZVOUS | Role.TOPOLOGY)
+BOTH = int(ServiceRole.RENDEZVOUS | ServiceRole.TOPOLOGY)
 LATER = 1_000
 TRUST = RoleTrust(key=DOMAIN.public)
 
@@ -42,11 +42,11 @@ def test_nobody_is_believed_whom_nobody_names() -> None:
 
 
 def test_the_configuration_names_who_is_believed_and_for_what() -> None:
-    trust = RoleTrust({Role.RENDEZVOUS: ["a"], Role.TOPOLOGY: ["b"]})
-    assert trust.belief(claim("a"), 0).roles == Role.RENDEZVOUS
+    trust = RoleTrust({ServiceRole.RENDEZVOUS: ["a"], ServiceRole.TOPOLOGY: ["b"]})
+    assert trust.belief(claim("a"), 0).roles == ServiceRole.RENDEZVOUS
     assert trust.belief(claim("a"), 0).doubt
-    assert trust.belief(claim("b", Role.TOPOLOGY), 0).roles == Role.TOPOLOGY
-    assert not trust.belief(claim("b", Role.TOPOLOGY), 0).doubt
+    assert trust.belief(claim("b", ServiceRole.TOPOLOGY), 0).roles == ServiceRole.TOPOLOGY
+    assert not trust.belief(claim("b", ServiceRole.TOPOLOGY), 0).doubt
     assert trust.belief(claim("c"), 0).roles == 0
 
 
@@ -58,9 +58,9 @@ def test_a_grant_is_believed_until_it_ends() -> None:
 
 
 def test_what_a_grant_does_not_name_is_not_believed() -> None:
-    grant = make_grant(DOMAIN, "a", Role.TOPOLOGY, NODE.public, LATER)
+    grant = make_grant(DOMAIN, "a", ServiceRole.TOPOLOGY, NODE.public, LATER)
     belief = TRUST.belief(RoleHolder(grant, NODE).proven(claim()), 0)
-    assert belief.roles == Role.TOPOLOGY
+    assert belief.roles == ServiceRole.TOPOLOGY
     assert "topology" in belief.doubt
 
 

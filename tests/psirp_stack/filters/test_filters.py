@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from psirp_stack.filters.placement import (
     Elements,
-    Profile,
+    PlacementProfile,
     choose_layout,
     draw_tags,
     mean_profile,
@@ -298,7 +298,7 @@ def test_use_of_links_is_the_measured_frequency() -> None:
 
 def test_many_links_share_a_pool_with_different_tags() -> None:
     count = 700
-    profile = Profile([1 / (1 + e) for e in range(count)], [0.5] * count)
+    profile = PlacementProfile([1 / (1 + e) for e in range(count)], [0.5] * count)
     layout = choose_layout(mean_profile([profile, profile]), count)
     assert sorted((*layout.own, *layout.shared)) == list(range(count))
     tags = draw_tags(layout, count, random.Random(1))
@@ -315,7 +315,7 @@ def test_many_links_share_a_pool_with_different_tags() -> None:
 
 def test_scarce_bits_keep_internal_links_apart() -> None:
     count, links = 900, 700
-    layout = choose_layout(Profile([0.1] * count, [0.5] * count), links)
+    layout = choose_layout(PlacementProfile([0.1] * count, [0.5] * count), links)
     assert list(layout.delivery) == list(range(links, count))
     tags = draw_tags(layout, count, random.Random(1))
     of_links = 0

@@ -13,9 +13,9 @@ from psirp_stack.links.in_process import pair
 from psirp_stack.links.sealed import SealedLink
 from psirp_stack.sealing.channel import SealConfig, SealedChannel
 from psirp_stack.sealing.handshake import MAX_CANDIDATES, Handshake, HandshakeTimes
-from psirp_stack.sealing.keys import DomainKeys, Share, WeakShareError, session_keys
+from psirp_stack.sealing.keys import DomainKeys, HandshakeShare, WeakShareError, session_keys
 from psirp_stack.sealing.offers import NOBODY, NOT_CONFIRMED, Offer, OfferError, Step, pack_offer, parse_offer
-from psirp_stack.sealing.session import WINDOW, ReceivingKey, ReplayWindow, SealDrop, SendingKey
+from psirp_stack.sealing.session import WINDOW, FrameWindow, ReceivingKey, SealDrop, SendingKey
 from psirp_stack.wire.numbers import (
     CONFIRMATION_BYTES,
     OFFER_BYTES,
@@ -296,8 +296,8 @@ def test_own_offers_that_come_back_are_dropped() -> None:
 
 
 def test_whoever_knows_the_keys_of_one_session_knows_none_of_another() -> None:
-    one, other = Share.new(entropy(1)), Share.new(entropy(2))
-    third = Share.new(entropy(3))
+    one, other = HandshakeShare.new(entropy(1)), HandshakeShare.new(entropy(2))
+    third = HandshakeShare.new(entropy(3))
     keys = session_keys(DOMAIN, one, other.id, other.public)
     again = session_keys(DOMAIN, other, one.id, one.public)
     assert (keys.send, keys.receive) == (again.receive, again.send)
@@ -314,7 +314,7 @@ def test_whoever_knows_the_keys_of_one_session_knows_none_of_another() -> None:
 
 def test_a_share_of_small_order_is_refused() -> None:
     with pytest.raises(WeakShareError):
-        session_keys(DOMAIN, Share.new(entropy()), b"p" * SHARE_ID_BYTES, bytes(32))
+        session_keys(DOMAIN, HandshakeShare.new(entropy()), b"p" * SHARE_ID_BYTES, bytes(32))
 
 
 def test_a_short_secret_is_refused() -> None:
@@ -325,7 +325,7 @@ def test_a_short_secret_is_refused() -> None:
 # Members that do not keep to the rules.
 
 
-def offer_from(share: Share, step: Step, echo: bytes, confirmation: bytes = NOT_CONFIRMED) -> bytes:
+def offer_from(share: HandshakeShare, step: Step, echo: bytes, confirmation: bytes = NOT_CONFIRMED) -> bytes:
     packed = pack_offer(Offer(step, share.id, share.public, echo, confirmation))
     return packed + DOMAIN.mac(packed)
 
@@ -342,7 +342,7 @@ def begun() -> tuple[Handshake, bytes, Counter[SealDrop]]:
 
 def test_a_wrong_confirmation_makes_no_session() -> None:
     handshake, number, drops = begun()
-    share = Share.new(entropy(9))
+    share = HandshakeShare.new(entropy(9))
     for step in (Step.CONFIRM, Step.SETTLED):
         assert handshake.receive(offer_from(share, step, number, b"c" * CONFIRMATION_BYTES), 0.0) is None
     assert drops == {SealDrop.WRONG_CONFIRMATION: 2}
@@ -355,7 +355,7 @@ def test_a_wrong_confirmation_makes_no_session() -> None:
 def test_one_share_agrees_with_few_others() -> None:
     handshake, number, drops = begun()
     for seed in range(10, 10 + MAX_CANDIDATES + 3):
-        handshake.receive(offer_from(Share.new(entropy(seed)), Step.ASK, number), 0.0)
+        handshake.receive(offer_from(HandshakeShare.new(entropy(seed)), Step.ASK, number), 0.0)
     assert len(handshake.candidates) == MAX_CANDIDATES
     assert drops == {SealDrop.TOO_MANY_OFFERS: 3}
     handshake.handle_timer(HandshakeTimes().share_life)
@@ -403,7 +403,7 @@ def test_what_is_no_offer_is_refused_with_the_reason(at: int, value: int, reason
 @settings(max_examples=200)
 @given(st.lists(st.one_of(st.integers(0, 40), st.integers(0, 3 * WINDOW), st.just(-1)), max_size=80), st.integers(0, 9))
 def test_the_replay_window_remembers_what_a_set_would(numbers: list[int], runs: int) -> None:
-    window = ReplayWindow()
+    window = FrameWindow()
     seen: set[int] = set()
     for given_ in numbers:
         for number in range(given_, given_ + runs + 1) if given_ >= 0 else (window.highest + 1,):
@@ -416,7 +416,7 @@ def test_the_replay_window_remembers_what_a_set_would(numbers: list[int], runs: 
 
 
 def test_frames_open_once_in_any_order_within_the_window() -> None:
-    share, other = Share.new(entropy(1)), Share.new(entropy(2))
+    share, other = HandshakeShare.new(entropy(1)), HandshakeShare.new(entropy(2))
     sending = SendingKey(session_keys(DOMAIN, share, other.id, other.public).send)
     receiving = ReceivingKey(session_keys(DOMAIN, other, share.id, share.public).receive)
     sealed = sending.seal_many([b"%d" % number for number in range(WINDOW + 10)])
@@ -433,7 +433,7 @@ def test_frames_open_once_in_any_order_within_the_window() -> None:
 )
 def test_a_batch_at_once_is_opened_as_frame_by_frame(batches: list[list[tuple[int, int]]], rising: bool) -> None:
     """Gaps, doubles, frames that are late, changed or under another key: the quick way says the same or steps aside."""
-    share, other = Share.new(entropy(1)), Share.new(entropy(2))
+    share, other = HandshakeShare.new(entropy(1)), HandshakeShare.new(entropy(2))
     sending = SendingKey(session_keys(DOMAIN, share, other.id, other.public).send)
     keys = session_keys(DOMAIN, other, share.id, share.public).receive
     quick, slow = ReceivingKey(keys), ReceivingKey(keys)
@@ -453,7 +453,7 @@ def test_a_batch_at_once_is_opened_as_frame_by_frame(batches: list[list[tuple[in
 
 
 def test_the_quick_way_is_taken_by_what_comes_in_order() -> None:
-    share, other = Share.new(entropy(1)), Share.new(entropy(2))
+    share, other = HandshakeShare.new(entropy(1)), HandshakeShare.new(entropy(2))
     sending = SendingKey(session_keys(DOMAIN, share, other.id, other.public).send)
     receiving = ReceivingKey(session_keys(DOMAIN, other, share.id, share.public).receive)
     for size in (1, 3, 64, 300, 1):

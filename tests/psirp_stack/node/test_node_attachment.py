@@ -15,7 +15,7 @@ from identifiers import Identifier
 from psirp_stack.control.codes import Code
 from psirp_stack.node import attachment
 from psirp_stack.node.api import Client, NotAttachedError, PsirpError
-from psirp_stack.node.attachment import AttachmentError, Done, Publication, Skipped, Unframer, framed, read_told
+from psirp_stack.node.attachment import AttachmentError, Done, ReceivedVersion, Skipped, Unframer, framed, read_told
 from psirp_stack.node.config import NodeFile, NodeRole, TimesFile
 from psirp_stack.node.server import SocketInUseError
 from psirp_stack.node.shell import RunningNode
@@ -66,8 +66,8 @@ async def test_several_applications_share_one_node(node: RunningNode, path: Path
             await three.publish(SID, RID, content)
         await until(lambda: all(len(contents) == 3 for contents in got.values()))
         assert got["one"] == got["two"] == [b"a", b"b", b"c"]
-        assert len(node.node.desk.applications) == 3
-        assert node.node.desk.subscribed_items == 1
+        assert len(node.node.request_table.applications) == 3
+        assert node.node.request_table.subscribed_items == 1
 
 
 async def test_only_owner_and_group_may_attach(node: RunningNode, path: Path) -> None:
@@ -111,14 +111,14 @@ async def test_an_application_that_dies_is_cleaned_up(node: RunningNode, path: P
     writer.write(framed(attachment.Attach(1, "mortal")))
     writer.write(framed(attachment.Subscribe(1, bytes(SID), bytes(RID))))
     writer.write(framed(attachment.Publish(2, bytes(SID), scope(9), b"content", b"")))
-    writer.write(framed(attachment.SubscribeScope(3, bytes(SID))))
-    await until(lambda: node.node.desk.subscribed_items == 1 and node.node.desk.published_items == 1)
+    writer.write(framed(attachment.LocalSubscribeScope(3, bytes(SID))))
+    await until(lambda: node.node.request_table.subscribed_items == 1 and node.node.request_table.published_items == 1)
     async with await Client.attach(path) as other:
         await until_subscribers(other, 1)
         writer.transport.abort()
-        await until(lambda: len(node.node.desk.applications) == 1)
+        await until(lambda: len(node.node.request_table.applications) == 1)
         await until_subscribers(other, 0)
-    assert node.node.desk.subscribed_items == node.node.desk.published_items == 0
+    assert node.node.request_table.subscribed_items == node.node.request_table.published_items == 0
 
 
 async def test_read_current_does_not_wait_for_what_nobody_publishes(node: RunningNode, path: Path) -> None:
@@ -134,13 +134,13 @@ async def test_read_current_does_not_wait_for_what_nobody_publishes(node: Runnin
 async def test_subscribe_sync_waits_for_one_publication(node: RunningNode, path: Path) -> None:
     async with await Client.attach(path) as client, await Client.attach(path) as other:
         waiting = asyncio.ensure_future(client.subscribe_sync(SID, RID, 10.0))
-        await until(lambda: node.node.desk.subscribed_items == 1)
+        await until(lambda: node.node.request_table.subscribed_items == 1)
         await other.publish(SID, RID, b"there it is", b"attributes")
         publication = await waiting
         assert (publication.content, publication.attributes) == (b"there it is", b"attributes")
         with pytest.raises(TimeoutError):
             await client.subscribe_sync(SID, Identifier(scope(77)), 0.01)
-        await until(lambda: node.node.desk.subscribed_items == 0)
+        await until(lambda: node.node.request_table.subscribed_items == 0)
 
 
 async def test_listeners_of_one_application_share_a_subscription(node: RunningNode, path: Path) -> None:
@@ -160,9 +160,9 @@ async def test_listeners_of_one_application_share_a_subscription(node: RunningNo
         await publisher.publish(SID, RID, b"two")
         await until(lambda: got[1] == got[2] == [b"one", b"two"])
         await client.unsubscribe(subscription)
-        assert node.node.desk.subscribed_items == 1
+        assert node.node.request_table.subscribed_items == 1
         await client.unsubscribe(late)
-        assert node.node.desk.subscribed_items == 0
+        assert node.node.request_table.subscribed_items == 0
         assert got[0] == []
 
 
@@ -219,7 +219,7 @@ async def test_a_listener_that_fails_does_not_end_its_subscription(node: Running
         errors: list[Exception] = []
         client.on_listener_error = lambda _, error: errors.append(error)
 
-        def listener(publication: Publication) -> None:
+        def listener(publication: ReceivedVersion) -> None:
             seen.append(publication.content)
             if len(seen) == 1:
                 raise RuntimeError("a mistake")
@@ -261,21 +261,21 @@ async def test_a_node_that_restarts_is_attached_to_again_and_the_application_not
 async def test_closing_ends_what_waits(node: RunningNode, path: Path) -> None:
     client = await Client.attach(path)
     waiting = asyncio.ensure_future(client.subscribe_sync(SID, RID, 60.0))
-    await until(lambda: node.node.desk.subscribed_items == 1)
+    await until(lambda: node.node.request_table.subscribed_items == 1)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
     await client.close()
     with pytest.raises(NotAttachedError):
         await client.publish(SID, RID, b"too late")
-    await until(lambda: node.node.desk.applications == [])
+    await until(lambda: node.node.request_table.applications == [])
 
 
 async def test_a_subscription_may_end_while_the_client_closes(node: RunningNode, path: Path) -> None:
     client = await Client.attach(path)
     busy = asyncio.Event()
 
-    async def ends_the_other(publication: Publication) -> None:
+    async def ends_the_other(publication: ReceivedVersion) -> None:
         busy.set()
         try:
             await asyncio.Event().wait()
@@ -323,7 +323,7 @@ async def test_hostile_bytes_are_cut_off_and_disturb_nobody(node: RunningNode, p
             except ConnectionError:
                 pass
         writer.close()
-        await until(lambda: len(node.node.desk.applications) == 1)
+        await until(lambda: len(node.node.request_table.applications) == 1)
         await honest.publish(SID, RID, b"undisturbed")
 
 
@@ -335,7 +335,7 @@ async def test_an_application_that_does_not_read_is_cut_off(
     writer.write(framed(attachment.Attach(1, "deaf")))
     for number in range(5000):
         writer.write(framed(attachment.AskStatus(number)))
-    await until(lambda: node.node.desk.applications == [])
+    await until(lambda: node.node.request_table.applications == [])
     writer.transport.abort()
 
 
@@ -357,5 +357,5 @@ def test_any_bytes_are_a_message_or_an_attachment_error(data: bytes) -> None:
 
 
 def test_skipped_and_publication_survive_the_way() -> None:
-    for told in (Skipped(bytes(32), bytes(32), 3, "why"), Publication(*[bytes(32)] * 3, 1, 2, 3, b"a", b"c", None)):
+    for told in (Skipped(bytes(32), bytes(32), 3, "why"), ReceivedVersion(*[bytes(32)] * 3, 1, 2, 3, b"a", b"c", None)):
         assert read_told(framed(told)[4:]) == told

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from psirp_stack.control.codes import Code, Role
+from psirp_stack.control.codes import Code, ServiceRole
 from psirp_stack.control.messages import ROOT_SCOPE
 from psirp_stack.control.tag_source import DerivedTags
 from psirp_stack.emulation.simulation import SimulatedNetwork
 from psirp_stack.forwarding_model import FILTER_BITS, Tags
 from psirp_stack.graph import Graph
 from psirp_stack.links.impairment import Impairment
-from psirp_stack.node.applications import DeskConfig
+from psirp_stack.node.applications import RequestTableConfig
 from psirp_stack.node.attachment import AskPaths, Done, Why
 from psirp_stack.node.core import NodeSettings
 from psirp_stack.node.paths import describe_paths
@@ -205,7 +205,9 @@ class CrowdedTags:
 
 
 def test_explain_says_that_the_filters_are_too_full(networks: Networks) -> None:
-    network = networks(line(9), tags=CrowdedTags(), roles={"n4": Role.RENDEZVOUS | Role.TOPOLOGY}, settle=10)
+    network = networks(
+        line(9), tags=CrowdedTags(), roles={"n4": ServiceRole.RENDEZVOUS | ServiceRole.TOPOLOGY}, settle=10
+    )
     publisher, subscriber = network.application("n0"), network.application("n8")
     subscriber.subscribe(ITEM)
     publisher.publish(ITEM, b"content")
@@ -296,7 +298,7 @@ def test_a_slow_application_slows_its_publisher_and_not_its_memory(networks: Net
 
 def test_an_application_that_handles_nothing_does_not_stop_its_neighbour(networks: Networks) -> None:
     def impatient(settings: NodeSettings) -> NodeSettings:
-        return replace(settings, desk=DeskConfig(stuck_after=2.0))
+        return replace(settings, request_table=RequestTableConfig(stuck_after=2.0))
 
     network = networks(line(2), settings=impatient)
     publisher, stuck, brisk = network.application("n0"), network.application("n1"), network.application("n1")
@@ -309,7 +311,7 @@ def test_an_application_that_handles_nothing_does_not_stop_its_neighbour(network
         publisher.publish(ITEM, content)
     assert network.run_until(lambda: len(brisk.contents(ITEM)) == 60, 120)
     assert brisk.contents(ITEM) == sent
-    assert network.nodes["n1"].desk.stuck > 0
+    assert network.nodes["n1"].request_table.stuck > 0
     assert any("not handled" in skipped.reason for skipped in stuck.skipped)
 
 
@@ -370,12 +372,12 @@ def test_a_dead_application_leaves_nothing_behind_at_its_node(networks: Networks
         dead.publish(item(100 + number), b"content")
     dead.subscribe_scope(scope(1))
     network.run(2)
-    desk = network.nodes["n1"].desk
-    assert (desk.subscribed_items, desk.published_items) == (5, 5)
+    request_table = network.nodes["n1"].request_table
+    assert (request_table.subscribed_items, request_table.published_items) == (5, 5)
     dead.detach()
     network.run(30)
-    assert (desk.subscribed_items, desk.published_items, desk.applications) == (0, 0, [])
-    assert not network.nodes["n1"].wishes._wishes
+    assert (request_table.subscribed_items, request_table.published_items, request_table.applications) == (0, 0, [])
+    assert not network.nodes["n1"].intents._intents
     for number in (1, 101):
         why = explained(network, "n0", item(number))
         assert (why.publishers, why.subscribers) == ((), ())
@@ -489,7 +491,7 @@ def test_the_publishers_link_carries_what_the_plan_says_and_not_a_copy_each(
             carried.append(sent)
 
     network = networks(
-        Graph.from_edges(names, edges), settle=8, roles={"hub": Role.RENDEZVOUS | Role.TOPOLOGY}, tap=tap
+        Graph.from_edges(names, edges), settle=8, roles={"hub": ServiceRole.RENDEZVOUS | ServiceRole.TOPOLOGY}, tap=tap
     )
     orders = Orders(network.nodes["source"])
     listeners = [network.application(name) for name in names[2:]]

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from identifiers import Identifier, ItemId
-from psirp_stack.control.codes import Role
+from psirp_stack.control.codes import ServiceRole
 from psirp_stack.emulation.simulation import SimulatedNetwork
 from psirp_stack.graph import Graph
 from psirp_stack.links.impairment import Impairment
 
-BOTH = Role.RENDEZVOUS | Role.TOPOLOGY
+BOTH = ServiceRole.RENDEZVOUS | ServiceRole.TOPOLOGY
 ITEM = ItemId(Identifier(b"\1" * 32), Identifier(b"\2" * 32))
 # The manager hangs at n0; two ways lead from n0 to n3, and n4 hangs at n3.
 GRAPH = Graph.from_edges(("n0", "n1", "n2", "n3", "n4", "manager"), [(0, 1), (1, 3), (0, 2), (2, 3), (3, 4), (0, 5)])

@@ -10,7 +10,7 @@ import pytest
 
 from identifiers import Identifier, ItemId
 from psirp_stack.authentication.keys import KeyPair
-from psirp_stack.control.codes import Code, Function, Role
+from psirp_stack.control.codes import Code, Function, ServiceRole
 from psirp_stack.control.link_state import LinkStateDrop
 from psirp_stack.control.messages import Reply, Served, StartPublish, StopPublish, encode
 from psirp_stack.control.role_grants import RoleHolder, RoleTrust, make_grant
@@ -20,7 +20,7 @@ from psirp_stack.node.config import NodeConfigError, check
 from psirp_stack.node.core import NodeDrop, NodeSettings
 from psirp_stack.node.status import account
 
-BOTH = Role.RENDEZVOUS | Role.TOPOLOGY
+BOTH = ServiceRole.RENDEZVOUS | ServiceRole.TOPOLOGY
 ITEM = ItemId(Identifier(b"\1" * 32), Identifier(b"\2" * 32))
 DOMAIN = KeyPair(b"d" * 32)
 KEYS = {name: KeyPair(name.encode() * 16) for name in ("n0", "n1", "n2", "n3")}
@@ -37,7 +37,7 @@ def with_an_imposter(tmp_path: Path, open_networks: ExitStack) -> SimulatedNetwo
     """n2 is named by the domain; n0, first in the alphabet, claims both roles as well."""
 
     def settings(given: NodeSettings) -> NodeSettings:
-        return replace(given, trust=RoleTrust({Role.RENDEZVOUS: ["n2"], Role.TOPOLOGY: ["n2"]}))
+        return replace(given, trust=RoleTrust({ServiceRole.RENDEZVOUS: ["n2"], ServiceRole.TOPOLOGY: ["n2"]}))
 
     network = SimulatedNetwork(LINE, tmp_path, roles={"n0": BOTH, "n2": BOTH}, settings=settings)
     open_networks.callback(network.close)
@@ -49,8 +49,8 @@ def test_a_member_without_a_grant_is_ignored_counted_and_shown(tmp_path: Path, o
     network = with_an_imposter(tmp_path, open_networks)
     for name in ("n1", "n2", "n3"):
         node = network.nodes[name]
-        assert node.link_state.nodes_with(Role.RENDEZVOUS) == ("n2",)
-        assert node.link_state.nodes_with(Role.TOPOLOGY) == ("n2",)
+        assert node.link_state.nodes_with(ServiceRole.RENDEZVOUS) == ("n2",)
+        assert node.link_state.nodes_with(ServiceRole.TOPOLOGY) == ("n2",)
         assert node.link_state.drops[LinkStateDrop.ROLE_NOT_GRANTED] > 0
         told = json.loads(json.dumps(account(node)))
         assert [(one["node"], one["roles"]) for one in told["doubted"]] == [("n0", "rendezvous and topology")]
@@ -107,10 +107,10 @@ def test_grants_signed_with_the_key_of_the_domain_are_believed_until_they_end(
     open_networks.callback(network.close)
     network.run(5.0)
     for name in KEYS:
-        assert network.nodes[name].link_state.nodes_with(Role.RENDEZVOUS) == ("n1", "n3")
+        assert network.nodes[name].link_state.nodes_with(ServiceRole.RENDEZVOUS) == ("n1", "n3")
     network.run(seconds + 120.0)
     for name in ("n0", "n2", "n3"):
-        assert network.nodes[name].link_state.nodes_with(Role.RENDEZVOUS) == ("n3",)
+        assert network.nodes[name].link_state.nodes_with(ServiceRole.RENDEZVOUS) == ("n3",)
         assert network.nodes[name].link_state.doubted()["n1"][1] == "its grant is over"
 
 

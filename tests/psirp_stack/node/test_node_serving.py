@@ -9,7 +9,7 @@ from identifiers import DEFAULT_NAMING
 from psirp_stack.emulation.network import EmulatedNetwork, socket_of
 from psirp_stack.emulation.plan import plan
 from psirp_stack.node.api import Client
-from psirp_stack.node.attachment import Publication
+from psirp_stack.node.attachment import ReceivedVersion
 from psirp_stack.node.config import TimesFile
 
 ITEM = DEFAULT_NAMING.of_user("alice@example.com")
@@ -22,7 +22,7 @@ async def test_who_leaves_and_comes_back_unnoticed_still_gets_what_is_published(
     network = await EmulatedNetwork.start(
         plan({"generate": {"kind": "line", "nodes": 3}}, tmp_path), tmp_path, TimesFile(hello=0.1)
     )
-    arrived: asyncio.Queue[Publication] = asyncio.Queue()
+    arrived: asyncio.Queue[ReceivedVersion] = asyncio.Queue()
     try:
         await network.settled()
         async with (
@@ -33,7 +33,7 @@ async def test_who_leaves_and_comes_back_unnoticed_still_gets_what_is_published(
             await publisher.publish(ITEM.sid, ITEM.rid, b"one")
             first = await subscriber.subscribe(ITEM.sid, ITEM.rid, arrived.put_nowait)
             assert (await arrived.get()).content == b"one"
-            monkeypatch.setattr(network.nodes["n2"].node.wishes, "leave", lambda *_: None)
+            monkeypatch.setattr(network.nodes["n2"].node.intents, "leave", lambda *_: None)
             await subscriber.unsubscribe(first)
             monkeypatch.undo()
             await publisher.publish(ITEM.sid, ITEM.rid, b"two")

@@ -8,7 +8,7 @@ from identifiers import Identifier, ItemId
 from psirp_stack.authentication.keys import KeyPair
 from psirp_stack.authentication.signing import Signer
 from psirp_stack.authentication.trust import TrustStore
-from psirp_stack.authentication.verifying import Refusal, Verifier
+from psirp_stack.authentication.verifying import Refusal, SignatureVerifier
 from psirp_stack.control.codes import Code
 from psirp_stack.control.messages import ROOT_SCOPE, FilterGrant, ScopePolicy
 from psirp_stack.emulation.simulation import WALL_MS_AT_START, SimulatedApplication, SimulatedNetwork
@@ -32,7 +32,7 @@ def keyed(
     def make(name: str) -> NodeSignatures:
         trust = TrustStore(key.public for owner, key in KEYS.items() if owner not in unknown)
         signer = None if name in without else Signer(KEYS[name], WALL_MS_AT_START)
-        return NodeSignatures(name, signer, Verifier(trust), require_signatures=require)
+        return NodeSignatures(name, signer, SignatureVerifier(trust), require_signatures=require)
 
     return make
 

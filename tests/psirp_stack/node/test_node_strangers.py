@@ -14,7 +14,7 @@ from identifiers import Identifier, ItemId
 from psirp_stack.control.messages import FilterGrant
 from psirp_stack.control.tag_source import DerivedTags
 from psirp_stack.node.api import Client
-from psirp_stack.node.attachment import Publication
+from psirp_stack.node.attachment import ReceivedVersion
 from psirp_stack.node.config import DomainFile, LinkFile, NodeFile, NodeRole, TimesFile
 from psirp_stack.node.shell import RunningNode
 from psirp_stack.transport.sender import Sender
@@ -148,7 +148,7 @@ async def test_what_a_stranger_forges_is_not_delivered(world: World, tmp_path: P
     async with await Client.attach(tmp_path / "a.sock") as a, await Client.attach(tmp_path / "b.sock") as b:
         got: list[bytes] = []
 
-        def receive(publication: Publication) -> None:
+        def receive(publication: ReceivedVersion) -> None:
             got.append(publication.content)
 
         await b.subscribe(*_split(ITEM), receive)

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from identifiers import Identifier, ItemId
-from psirp_stack.control.codes import Code, Role
+from psirp_stack.control.codes import Code, ServiceRole
 from psirp_stack.emulation.simulation import SimulatedApplication, SimulatedNetwork
 from psirp_stack.graph import Graph
 from psirp_stack.links.impairment import Impairment
 from psirp_stack.rendezvous import RendezvousConfig
 
-BOTH = Role.RENDEZVOUS | Role.TOPOLOGY
+BOTH = ServiceRole.RENDEZVOUS | ServiceRole.TOPOLOGY
 TAKEOVER = 2.0
 """Seconds within which another node has the role."""
 
@@ -60,7 +60,9 @@ def flowing(
 
 
 @pytest.mark.parametrize("silently", [False, True])
-@pytest.mark.parametrize("roles", [{"n0": BOTH, "n3": BOTH}, {"n0": BOTH, "n2": Role.RENDEZVOUS, "n4": Role.TOPOLOGY}])
+@pytest.mark.parametrize(
+    "roles", [{"n0": BOTH, "n3": BOTH}, {"n0": BOTH, "n2": ServiceRole.RENDEZVOUS, "n4": ServiceRole.TOPOLOGY}]
+)
 def test_new_matches_are_made_within_two_seconds_of_a_holders_death(
     networks: Networks, roles: dict[str, int], silently: bool
 ) -> None:

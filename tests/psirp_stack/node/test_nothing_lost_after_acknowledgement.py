@@ -8,7 +8,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from identifiers import ItemId
-from psirp_stack.control.codes import Code, Role
+from psirp_stack.control.codes import Code, ServiceRole
 from psirp_stack.emulation.simulation import SimulatedNetwork
 from psirp_stack.links.impairment import Impairment
 from psirp_stack.transport.versions import RetentionLimits
@@ -17,7 +17,7 @@ from tests.psirp_stack.simulated import Networks, item, line, ring
 ITEM = item(7)
 FAR = Impairment(delay=0.02)
 RETAINED = RetentionLimits().count
-MANAGERS = {"n3": Role.RENDEZVOUS, "n0": Role.TOPOLOGY}
+MANAGERS = {"n3": ServiceRole.RENDEZVOUS, "n0": ServiceRole.TOPOLOGY}
 
 
 def test_fifty_at_once_by_a_publisher_that_begins_after_the_acknowledgement(networks: Networks) -> None:
@@ -65,7 +65,7 @@ def test_a_publisher_that_was_there_before_and_goes_on_at_the_moment_of_the_ackn
 
 def test_what_is_not_retained_any_more_is_reported(networks: Networks) -> None:
     # The publisher's word is given long before it hears from the topology manager.
-    network = networks(line(4), impairment=FAR, roles={"n2": Role.RENDEZVOUS, "n0": Role.TOPOLOGY})
+    network = networks(line(4), impairment=FAR, roles={"n2": ServiceRole.RENDEZVOUS, "n0": ServiceRole.TOPOLOGY})
     publisher, subscriber = network.application("n3"), network.application("n1")
     asked = subscriber.subscribe(ITEM)
     assert network.run_until(lambda: subscriber.code(asked) is Code.SUCCESS, 5)

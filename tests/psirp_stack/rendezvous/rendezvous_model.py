@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from psirp_stack.control.codes import Code
 from psirp_stack.control.messages import ROOT_SCOPE
-from psirp_stack.rendezvous import Role
+from psirp_stack.rendezvous import DeclaredRole
 
 Item = tuple[bytes, bytes]
 
@@ -14,7 +14,7 @@ class Model:
     edges: dict[bytes, dict[bytes, str | None]] = field(default_factory=dict)
     """The parents of each scope that is there, and which node put it under each."""
     implicit: set[bytes] = field(default_factory=set)
-    members: dict[Item, dict[Role, set[str]]] = field(default_factory=dict)
+    members: dict[Item, dict[DeclaredRole, set[str]]] = field(default_factory=dict)
     watchers: dict[bytes, set[str]] = field(default_factory=dict)
 
     def present(self, sid: bytes) -> bool:
@@ -29,12 +29,14 @@ class Model:
     def who(self, item: Item) -> set[str]:
         return set().union(*self.members.get(item, {}).values())
 
-    def of(self, item: Item, role: Role) -> set[str]:
+    def of(self, item: Item, role: DeclaredRole) -> set[str]:
         return self.members.get(item, {}).get(role, set())
 
     def children(self, sid: bytes) -> set[bytes]:
         scopes = {child for child, parents in self.edges.items() if sid in parents}
-        return scopes | {rid for scope, rid in self.members if scope == sid and self.of((scope, rid), Role.PUBLISHES)}
+        return scopes | {
+            rid for scope, rid in self.members if scope == sid and self.of((scope, rid), DeclaredRole.PUBLISHES)
+        }
 
     def above(self, sid: bytes) -> set[bytes]:
         found = {sid}
@@ -50,7 +52,7 @@ class Model:
             if parents[parent] not in (None, node):
                 return Code.EXISTS
         else:
-            if self.of((parent, sid), Role.PUBLISHES):
+            if self.of((parent, sid), DeclaredRole.PUBLISHES):
                 return Code.ITEM_WITH_SAME_ID
             if parents is not None and sid in self.above(parent):
                 return Code.WRONG_IDS
@@ -87,17 +89,17 @@ class Model:
         self.drop_idle()
         return Code.SUCCESS
 
-    def join(self, node: str, role: Role, item: Item) -> Code:
+    def join(self, node: str, role: DeclaredRole, item: Item) -> Code:
         if node in self.of(item, role):
             return Code.SUCCESS
         if item[0] in self.edges.get(item[1], {}):
             return Code.SCOPE_WITH_SAME_ID
-        if role is Role.PUBLISHES:
+        if role is DeclaredRole.PUBLISHES:
             self._use(item[0])
         self.members.setdefault(item, {}).setdefault(role, set()).add(node)
         return Code.SUCCESS
 
-    def leave(self, node: str, role: Role, item: Item) -> Code:
+    def leave(self, node: str, role: DeclaredRole, item: Item) -> Code:
         if not self.known(item[0]):
             return Code.SCOPE_DOES_NOT_EXIST
         if not self.who(item):
@@ -108,22 +110,24 @@ class Model:
         self.drop_idle()
         return Code.SUCCESS
 
-    def declared(self, node: str) -> set[tuple[Role, bytes, bytes]]:
+    def declared(self, node: str) -> set[tuple[DeclaredRole, bytes, bytes]]:
         found = {
             (role, *item) for item, roles in self.members.items() for role, names in roles.items() if node in names
         }
-        return found | {(Role.WATCHES, sid, ROOT_SCOPE) for sid, names in self.watchers.items() if node in names}
+        return found | {
+            (DeclaredRole.WATCHES, sid, ROOT_SCOPE) for sid, names in self.watchers.items() if node in names
+        }
 
-    def declare(self, node: str, entries: list[tuple[Role, bytes, bytes]]) -> None:
+    def declare(self, node: str, entries: list[tuple[DeclaredRole, bytes, bytes]]) -> None:
         """What is new first, then what is old goes: nothing that stays is touched in between."""
         kept = set()
         for role, sid, rid in entries:
-            code = self.watch(node, sid) if role is Role.WATCHES else self.join(node, role, (sid, rid))
+            code = self.watch(node, sid) if role is DeclaredRole.WATCHES else self.join(node, role, (sid, rid))
             if code is Code.SUCCESS:
                 kept.add((role, sid, rid))
         # What was declared before counts only if it is declared again, also where it would now be refused.
         for role, sid, rid in self.declared(node) - kept:
-            (self.watchers[sid] if role is Role.WATCHES else self.members[sid, rid][role]).remove(node)
+            (self.watchers[sid] if role is DeclaredRole.WATCHES else self.members[sid, rid][role]).remove(node)
         self.drop_idle()
 
     def _use(self, sid: bytes) -> None:

@@ -21,7 +21,7 @@ from psirp_stack.control.messages import (
     ScopeUnpublished,
     TopologyStarted,
 )
-from psirp_stack.rendezvous import Outcome, Rendezvous, RendezvousConfig
+from psirp_stack.rendezvous import Rendezvous, RendezvousConfig, RequestOutcome
 from psirp_stack.rendezvous.events import RendezvousEvent, WorkFailed
 
 NOW_MS = 1_800_000_000_000
@@ -98,7 +98,7 @@ class Desk:
         assert isinstance(answer, Explanation)
         return answer
 
-    def take(self, outcome: Outcome) -> None:
+    def take(self, outcome: RequestOutcome) -> None:
         for node, message in outcome.to_nodes:
             if not isinstance(message, Reply):
                 self.inbox.setdefault(node, []).append(message)
@@ -109,7 +109,7 @@ class Desk:
             for match in outcome.matches:
                 self.take(self.served(match))
 
-    def served(self, match: Match, unserved: tuple[tuple[str, int], ...] = ()) -> Outcome:
+    def served(self, match: Match, unserved: tuple[tuple[str, int], ...] = ()) -> RequestOutcome:
         answer = MatchServed(match.sid, match.rid, match.generation, unserved)
         return self.rendezvous.handle_topology(answer, self.now).result(20)
 

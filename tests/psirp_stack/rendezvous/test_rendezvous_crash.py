@@ -43,21 +43,21 @@ async def test_kill_minus_nine_loses_nothing_that_was_acknowledged(tmp_path: Pat
 
 def check(path: Path, seed: int, acknowledged: int) -> None:
     """The state is that after some prefix of the requests, and all that were acknowledged are in the prefix."""
-    desk = Desk(path)
-    desk.run()
+    request_table = Desk(path)
+    request_table.run()
     there: State = set()
     for number in range(ITEMS):
         rid = ident(100 + number)
-        known = desk.explain(SCOPE, rid)
+        known = request_table.explain(SCOPE, rid)
         there |= {(name, 0, rid) for name in known.publishers} | {(name, 1, rid) for name in known.subscribers}
-        match = desk.last_match(SCOPE, rid)
+        match = request_table.last_match(SCOPE, rid)
         if match is not None:
             assert (match.publishers, match.subscribers) == (known.publishers, known.subscribers)
         # The victim's topology manager never answered, so every match is unanswered and has to be said again.
         assert match is not None or not (known.publishers and known.subscribers)
     states = list(prefixes(seed, acknowledged + 64 + 1))
     assert there in states[acknowledged:], "an acknowledged request was lost, or one was done by half"
-    desk.close()
+    request_table.close()
 
 
 def prefixes(seed: int, count: int) -> list[State]:

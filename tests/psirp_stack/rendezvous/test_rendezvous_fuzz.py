@@ -37,12 +37,12 @@ from psirp_stack.control.messages import (
     decode,
     encode,
 )
-from psirp_stack.rendezvous import Outcome, Rendezvous, RendezvousConfig, Role
+from psirp_stack.rendezvous import DeclaredRole, Rendezvous, RendezvousConfig, RequestOutcome
 from psirp_stack.rendezvous.declarations import declarations_digest
 from psirp_stack.rendezvous.events import RendezvousEvent, WorkFailed
 from psirp_stack.rendezvous.schema import MIGRATIONS
 from psirp_stack.rendezvous.session import allowed
-from psirp_stack.rendezvous.tables import ROOT, Life
+from psirp_stack.rendezvous.tables import ROOT, NodeLife
 from storage import Database
 from tests.psirp_stack.rendezvous.rendezvous_support import NOW_MS, S, T, U, X, Y, ident, signer
 
@@ -133,7 +133,7 @@ def test_every_well_formed_message_is_answered(tmp_path: Path) -> None:
         portion=3, lease=5, max_items_per_node=6, max_scopes_per_node=5, max_subscribers_per_item=2
     )
     rendezvous = Rendezvous.open(tmp_path / "fuzz.db", config, now=0.0, observer=events.append)
-    under_way: list[tuple[RendezvousRequest | None, Future[Outcome]]] = []
+    under_way: list[tuple[RendezvousRequest | None, Future[RequestOutcome]]] = []
     codes: Counter[Code] = Counter()
     now = 0.0
     for step in range(MESSAGES):
@@ -181,28 +181,30 @@ def check_tables(database: Database) -> None:
     watchers = database.read("SELECT scope, node, key FROM watchers")
     edges = database.read("SELECT child, parent FROM edges")
     assert members, "there is something to check"
-    declared: dict[int, list[tuple[Role, bytes, bytes]]] = {no: [] for no in nodes}
+    declared: dict[int, list[tuple[DeclaredRole, bytes, bytes]]] = {no: [] for no in nodes}
     for item, role, node, key in members:
         scope, rid, *_ = items[item]
         sid, present, policy = scopes[scope]
-        declared[node].append((Role(role), sid, rid))
-        assert (
-            not present or policy is None or allowed(msgspec.msgpack.decode(policy, type=ScopePolicy), Role(role), key)
-        )
-    for scope, node, key in watchers:
-        sid, present, policy = scopes[scope]
-        declared[node].append((Role.WATCHES, sid, ROOT_SCOPE))
+        declared[node].append((DeclaredRole(role), sid, rid))
         assert (
             not present
             or policy is None
-            or allowed(msgspec.msgpack.decode(policy, type=ScopePolicy), Role.SUBSCRIBES, key)
+            or allowed(msgspec.msgpack.decode(policy, type=ScopePolicy), DeclaredRole(role), key)
+        )
+    for scope, node, key in watchers:
+        sid, present, policy = scopes[scope]
+        declared[node].append((DeclaredRole.WATCHES, sid, ROOT_SCOPE))
+        assert (
+            not present
+            or policy is None
+            or allowed(msgspec.msgpack.decode(policy, type=ScopePolicy), DeclaredRole.SUBSCRIBES, key)
         )
     for no, (_, state, digest, item_count, watch_count) in nodes.items():
-        assert state != Life.OVER, "all former lives are emptied"
+        assert state != NodeLife.OVER, "all former lives are emptied"
         assert digest == declarations_digest(declared[no])
         assert item_count + watch_count == len(declared[no])
     for no, (_, _, publishers, subscribers) in items.items():
-        for role, count in ((Role.PUBLISHES, publishers), (Role.SUBSCRIBES, subscribers)):
+        for role, count in ((DeclaredRole.PUBLISHES, publishers), (DeclaredRole.SUBSCRIBES, subscribers)):
             assert count == len({nodes[node][0] for item, kind, node, _ in members if (item, kind) == (no, role)})
     published = Counter(scope for scope, _, publishers, _ in items.values() if publishers)
     for no, count in database.read("SELECT no, published FROM scopes"):
@@ -213,7 +215,7 @@ def check_tables(database: Database) -> None:
     assert known == len(scopes) - 1
 
 
-def check(asked: RendezvousRequest | None, outcome: Outcome) -> list[Code]:
+def check(asked: RendezvousRequest | None, outcome: RequestOutcome) -> list[Code]:
     for message in outcome:
         assert decode(encode(message)) == message
     for match in outcome.matches:

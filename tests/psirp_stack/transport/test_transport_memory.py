@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from identifiers import ItemId
 from psirp_stack.control.messages import OPEN_SCOPE
 from psirp_stack.node.awaiting_policy import MAX_BYTES, MAX_BYTES_OF_AN_ITEM, AwaitingPolicy
-from psirp_stack.transport.accounts import SLOT_COST, Accounts, Holder
+from psirp_stack.transport.accounts import SLOT_COST, Accounts, ByteHolder
 from psirp_stack.transport.config import MAX_CONTENT_BYTES, TransportConfig
 from psirp_stack.transport.frames import control_frame, segment_frame, segment_prefix
 from psirp_stack.transport.messages import MIN_SEGMENT_BYTES, Announcement, encode, segment_count
@@ -133,7 +133,7 @@ def test_accounts_never_exceed_a_limit_and_add_up(steps: list[tuple[int, int, bo
             sources[which].release(given_back)
             held[which] -= given_back
         assert accounts.used == sum(held)
-    assert set(accounts.refused) <= set(Holder)
+    assert set(accounts.refused) <= set(ByteHolder)
 
 
 def test_frames_that_wait_for_a_policy_are_bounded_for_each_item_and_go_with_it() -> None:

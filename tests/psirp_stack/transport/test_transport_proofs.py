@@ -8,7 +8,7 @@ import pytest
 from psirp_stack.authentication.keys import KeyPair
 from psirp_stack.authentication.signing import Signer
 from psirp_stack.authentication.trust import TrustStore
-from psirp_stack.authentication.verifying import Verifier
+from psirp_stack.authentication.verifying import SignatureVerifier
 from psirp_stack.control.messages import OPEN_SCOPE, FilterGrant, ScopePolicy
 from psirp_stack.node.signatures import NodeSignatures
 from psirp_stack.transport.frames import control_frame
@@ -28,7 +28,7 @@ class Attacked:
     """n0 publishes to n2 by way of n1, where somebody says things in the name of n0."""
 
     def __init__(self, *, signed: bool) -> None:
-        verifier = Verifier(TrustStore([HONEST.public, FORGER.public]))
+        verifier = SignatureVerifier(TrustStore([HONEST.public, FORGER.public]))
         signatures = NodeSignatures("n2", None, verifier)
         hooks = {"verify": signatures.verify_publication, "verify_answer": signatures.verify_answer}
         self.net = Network(line(3), receiver_hooks=hooks if signed else {})

@@ -29,7 +29,7 @@ from psirp_stack.transport.messages import (
     encode,
 )
 from psirp_stack.transport.reassembly import Body
-from psirp_stack.transport.source import Source, ranges_of
+from psirp_stack.transport.source import PublisherSequence, ranges_of
 from psirp_stack.transport.versions import content_ids
 from psirp_stack.wire.codec import AuthenticationHeader
 from psirp_stack.wire.numbers import FID_OFFSET, RENDEZVOUS_TYPES, HeaderType
@@ -250,7 +250,7 @@ def test_no_frame_breaks_a_sender_or_a_receiver_or_what_they_do_for_others(
 )
 def test_segments_in_any_order_make_the_content(content: bytes, size: int, other_size: int, rng: random.Random) -> None:
     accounts = Accounts(10**6, 10**6, 10**6)
-    source = Source("n0", TransportConfig(), 0.0, accounts.source(None))
+    source = PublisherSequence("n0", TransportConfig(), 0.0, accounts.source(None))
     body = Body(bytes(32), len(content), size, 0.0, source)
 
     def add(number: int, payload: bytes) -> bool:

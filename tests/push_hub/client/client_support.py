@@ -11,11 +11,11 @@ from aiohttp.test_utils import TestServer
 
 from push_hub.client import (
     MIGRATIONS,
-    Delivery,
+    ClientSubscription,
+    ClientSubscriptionStore,
+    ReceivedDelivery,
     Subscriber,
     SubscriberConfig,
-    Wish,
-    WishStore,
     callback_app,
 )
 from storage import Database
@@ -30,8 +30,8 @@ class Client:
         self.session = session
         self.fetch = AiohttpFetch(session)
         self.database = Database.open(path, MIGRATIONS)
-        self.wishes = WishStore(self.database)
-        self.received: list[Delivery] = []
+        self.subscriptions = ClientSubscriptionStore(self.database)
+        self.received: list[ReceivedDelivery] = []
         self.asked: list[list[tuple[str, str]]] = []
         self.base = ""
         self.page_hubs = ["/moved"]
@@ -45,9 +45,9 @@ class Client:
     def subscriber(self) -> Subscriber:
         """A new object each time: only the table carries the wishes."""
         config = self.config or SubscriberConfig(self.base + "/cb")
-        return Subscriber(self.wishes, self.fetch, config, lambda: self.now)
+        return Subscriber(self.subscriptions, self.fetch, config, lambda: self.now)
 
-    async def take(self, delivery: Delivery) -> None:
+    async def take(self, delivery: ReceivedDelivery) -> None:
         self.received.append(delivery)
 
     async def hub(self, request: web.Request) -> web.Response:
@@ -69,26 +69,38 @@ class Client:
         )
         return web.Response(text=body, content_type="application/atom+xml")
 
-    async def intent(self, wish: Wish, *, token: str = "", **changes: str) -> tuple[int, str, aiohttp.ClientResponse]:
-        values = {"mode": "subscribe", "topic": wish.topic, "challenge": "abc", "lease_seconds": "1000", **changes}
+    async def intent(
+        self, subscription: ClientSubscription, *, token: str = "", **changes: str
+    ) -> tuple[int, str, aiohttp.ClientResponse]:
+        values = {
+            "mode": "subscribe",
+            "topic": subscription.topic,
+            "challenge": "abc",
+            "lease_seconds": "1000",
+            **changes,
+        }
         query = {f"hub.{name}": value for name, value in values.items()}
-        async with self.session.get(f"{self.base}/cb/{token or wish.token}", params=query) as response:
+        async with self.session.get(f"{self.base}/cb/{token or subscription.token}", params=query) as response:
             return response.status, await response.text(), response
 
     async def deliver(
-        self, wish: Wish, body: bytes, signature: str | None = None, headers: dict[str, str] | None = None
+        self,
+        subscription: ClientSubscription,
+        body: bytes,
+        signature: str | None = None,
+        headers: dict[str, str] | None = None,
     ) -> int:
         sent = dict(headers or {})
         if signature:
             sent["X-Hub-Signature"] = signature
-        async with self.session.post(f"{self.base}/cb/{wish.token}", data=body, headers=sent) as response:
+        async with self.session.post(f"{self.base}/cb/{subscription.token}", data=body, headers=sent) as response:
             return response.status
 
-    async def wish(self) -> Wish:
+    async def subscription(self) -> ClientSubscription:
         return await self.subscriber.subscribe_at(self.base + "/hub", self.base + "/feed")
 
-    def stored(self, wish: Wish) -> Wish:
-        found = self.wishes.by_token(wish.token)
+    def stored(self, subscription: ClientSubscription) -> ClientSubscription:
+        found = self.subscriptions.by_token(subscription.token)
         assert found is not None
         return found
 
@@ -110,7 +122,7 @@ async def run_client(directory: Path) -> AsyncIterator[Client]:
         for path in ("/hub", "/old", "/broken", "/deaf", "/slow"):
             app.router.add_post(path, client.hub)
         app.router.add_post("/moved", moved)
-        app.add_subapp("/cb/", callback_app(client.wishes, client.take, lambda: client.now))
+        app.add_subapp("/cb/", callback_app(client.subscriptions, client.take, lambda: client.now))
         async with TestServer(app) as server:
             client.base = str(server.make_url("")).rstrip("/")
             yield client

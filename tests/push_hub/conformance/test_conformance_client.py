@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from push_hub.client import (
     ClientError,
-    State,
-    Wish,
+    ClientSubscription,
+    SubscriptionState,
     discover_topic,
     feed_links,
     html_links,
@@ -22,7 +22,7 @@ from push_hub.client import (
     publish_everywhere,
 )
 from push_hub.client.aggregated import sources_of
-from push_hub.client.wishes import new_wish
+from push_hub.client.subscriptions import new_subscription
 from push_hub.discovery import discover
 from tests.push_hub.client.client_support import Client
 from tests.push_hub.harness import atom, until
@@ -119,8 +119,8 @@ async def test_s1_without_a_hub_it_says_so(client: Client) -> None:
 
 
 async def test_s2_the_topic_is_the_self_link(client: Client) -> None:
-    wish = await client.subscriber.subscribe(client.base + "/feed")
-    assert dict(client.asked[0])["hub.topic"] == wish.topic == client.base + "/canonical"
+    subscription = await client.subscriber.subscribe(client.base + "/feed")
+    assert dict(client.asked[0])["hub.topic"] == subscription.topic == client.base + "/canonical"
 
 
 async def test_s3_callbacks_are_unguessable_unique_and_change_on_renewal(client: Client) -> None:
@@ -129,129 +129,129 @@ async def test_s3_callbacks_are_unguessable_unique_and_change_on_renewal(client:
         for hub in ("/hub", "/deaf")
         for topic in ("http://t.example/1", "http://t.example/2")
     ]
-    tokens = {wish.token for wish in wishes}
+    tokens = {subscription.token for subscription in wishes}
     assert len(tokens) == 4
     assert all(len(token) >= 32 for token in tokens)
-    wish = wishes[0]
-    await client.intent(wish)
+    subscription = wishes[0]
+    await client.intent(subscription)
     client.now += 801
     await client.subscriber.renew_due()
     new = dict(client.asked[-1])["hub.callback"].rpartition("/")[2]
     assert new not in tokens
-    assert await client.deliver(wish, b"until the new one is confirmed") == 202
-    assert (await client.intent(wish, token=new))[0] == 200
-    assert await client.deliver(wish, b"to the old callback") == 410
-    renewed = client.wishes.by_topic(wish.topic, wish.hub)
+    assert await client.deliver(subscription, b"until the new one is confirmed") == 202
+    assert (await client.intent(subscription, token=new))[0] == 200
+    assert await client.deliver(subscription, b"to the old callback") == 410
+    renewed = client.subscriptions.by_topic(subscription.topic, subscription.hub)
     assert renewed is not None
     assert renewed.token == new
     assert await client.deliver(renewed, b"to the new one") == 202
-    assert (await client.intent(wish))[0] == 404  # nobody revives the old one
+    assert (await client.intent(subscription))[0] == 404  # nobody revives the old one
 
 
 async def test_s4_secrets_are_random_and_travel_over_https_only(client: Client) -> None:
-    await client.wish()
+    await client.subscription()
     assert "hub.secret" not in dict(client.asked[0])
-    secrets = {new_wish("http://t/", "https://hub.example/", 0.0).secret for _ in range(5)}
+    secrets = {new_subscription("http://t/", "https://hub.example/", 0.0).secret for _ in range(5)}
     assert len(secrets) == 5
     assert all(secret is not None and 32 <= len(secret) < 200 for secret in secrets)
-    assert new_wish("http://t/", "http://hub.example/", 0.0).secret is None
+    assert new_subscription("http://t/", "http://hub.example/", 0.0).secret is None
 
 
 async def test_s5_only_a_pending_wish_is_confirmed(client: Client) -> None:
-    wish = await client.wish()
-    assert (await client.intent(wish, topic="http://other.example/"))[0] == 404
-    assert (await client.intent(wish, mode="unsubscribe"))[0] == 404
-    assert (await client.intent(wish, token="guessed"))[0] == 404
-    assert (await client.intent(wish, verify_token="not asked for"))[0] == 404
-    assert client.stored(wish).state is State.ASKED
-    assert (await client.intent(wish))[:2] == (200, "abc")
+    subscription = await client.subscription()
+    assert (await client.intent(subscription, topic="http://other.example/"))[0] == 404
+    assert (await client.intent(subscription, mode="unsubscribe"))[0] == 404
+    assert (await client.intent(subscription, token="guessed"))[0] == 404
+    assert (await client.intent(subscription, verify_token="not asked for"))[0] == 404
+    assert client.stored(subscription).state is SubscriptionState.ASKED
+    assert (await client.intent(subscription))[:2] == (200, "abc")
 
 
 @pytest.mark.parametrize("challenge", ["", "<script>alert(1)</script>", "a" * 1025, "a b", "\x00", "é"])
 async def test_s6_challenges_are_echoed_safely_or_not_at_all(client: Client, challenge: str) -> None:
-    wish = await client.wish()
-    status, text, response = await client.intent(wish, challenge=challenge)
+    subscription = await client.subscription()
+    status, text, response = await client.intent(subscription, challenge=challenge)
     assert status == 404
     assert challenge not in text or not challenge
-    status, text, response = await client.intent(wish, challenge="+-./0=A_z" * 100)
+    status, text, response = await client.intent(subscription, challenge="+-./0=A_z" * 100)
     assert (status, text) == (200, "+-./0=A_z" * 100)
     assert response.content_type == "text/plain"
     assert response.headers["X-Content-Type-Options"] == "nosniff"
 
 
 async def test_s7_renewed_before_the_end_and_no_lease_needed_to_unsubscribe(client: Client) -> None:
-    wish = await client.wish()
-    await client.intent(wish, lease_seconds="1000")
+    subscription = await client.subscription()
+    await client.intent(subscription, lease_seconds="1000")
     client.now += 999
     assert await client.subscriber.renew_due() == 1
-    await client.subscriber.unsubscribe(client.stored(wish))
+    await client.subscriber.unsubscribe(client.stored(subscription))
     assert "hub.lease_seconds" not in dict(client.asked[-1])
-    assert (await client.intent(wish, mode="unsubscribe", lease_seconds="nonsense"))[0] == 200
+    assert (await client.intent(subscription, mode="unsubscribe", lease_seconds="nonsense"))[0] == 200
 
 
 async def test_s8_denied_is_gone_until_somebody_tries_again(client: Client) -> None:
-    wish = await client.wish()
-    await client.intent(wish)
-    assert (await client.intent(wish, mode="denied", reason="no more"))[0] == 200
-    assert client.stored(wish).state is State.DENIED
+    subscription = await client.subscription()
+    await client.intent(subscription)
+    assert (await client.intent(subscription, mode="denied", reason="no more"))[0] == 200
+    assert client.stored(subscription).state is SubscriptionState.DENIED
     client.now += 10**7
     assert await client.subscriber.renew_due() == 0
-    assert (await client.wish()).state is State.ASKED
+    assert (await client.subscription()).state is SubscriptionState.ASKED
 
 
 async def test_s9_deliveries_are_answered_2xx_and_410_when_over(client: Client) -> None:
-    wish = await client.wish()
-    await client.intent(wish)
-    assert await client.deliver(wish, b"x") == 202
-    await client.subscriber.unsubscribe(client.stored(wish))
-    await client.intent(wish, mode="unsubscribe")
-    assert await client.deliver(wish, b"x") == 410
+    subscription = await client.subscription()
+    await client.intent(subscription)
+    assert await client.deliver(subscription, b"x") == 202
+    await client.subscriber.unsubscribe(client.stored(subscription))
+    await client.intent(subscription, mode="unsubscribe")
+    assert await client.deliver(subscription, b"x") == 410
 
 
 @pytest.mark.parametrize("signature", ["sha256=00", "sha1=" + "0" * 40, "md5=00", "sha256", "=", "sha256=\u00e9"])
 async def test_s10_a_bad_signature_gets_2xx_and_is_dropped(client: Client, signature: str) -> None:
-    wish = await signed(client)
-    assert await client.deliver(wish, b"forged", signature) == 202
+    subscription = await signed(client)
+    assert await client.deliver(subscription, b"forged", signature) == 202
     assert client.received == []
 
 
 async def test_s11_with_a_secret_unsigned_deliveries_are_dropped(client: Client) -> None:
-    wish = await signed(client)
-    assert await client.deliver(wish, b"unsigned") == 202
+    subscription = await signed(client)
+    assert await client.deliver(subscription, b"unsigned") == 202
     assert client.received == []
     for method in ("sha1", "sha256", "sha384", "sha512"):
         mac = hmac.new(b"key", b"body", getattr(hashlib, method)).hexdigest()
-        assert await client.deliver(wish, b"body", f"{method}={mac}") == 202
+        assert await client.deliver(subscription, b"body", f"{method}={mac}") == 202
     assert len(client.received) == 4
 
 
 async def test_s12_the_callback_tells_the_subscription_not_the_link_header(client: Client) -> None:
-    wish = await client.wish()
-    await client.intent(wish)
+    subscription = await client.subscription()
+    await client.intent(subscription)
     headers = {"Link": '<http://other.example/>; rel="self", <http://evil.example/>; rel="hub"'}
-    assert await client.deliver(wish, b"x", headers=headers) == 202
-    assert [one.topic for one in client.received] == [wish.topic]
+    assert await client.deliver(subscription, b"x", headers=headers) == 202
+    assert [one.topic for one in client.received] == [subscription.topic]
 
 
 async def test_s13_deliveries_of_several_topics_are_understood(client: Client) -> None:
-    wish = await client.wish()
-    await client.intent(wish)
+    subscription = await client.subscription()
+    await client.intent(subscription)
     source = "<entry><id>urn:{n}</id><source><id>urn:s{n}</id>{link}</source></entry>"
     body = ATOM.format(
         source.format(n=1, link='<link rel="self" href="http://a.example/"/>')
         + source.format(n=2, link="")
         + source.format(n=3, link='<link rel="self" href="http://a.example/"/>')
     ).encode()
-    await client.deliver(wish, body, headers={"Content-Type": "application/atom+xml"})
-    await client.deliver(wish, atom(1), headers={"Content-Type": "application/atom+xml"})
-    await client.deliver(wish, body, headers={"Content-Type": "text/plain"})
+    await client.deliver(subscription, body, headers={"Content-Type": "application/atom+xml"})
+    await client.deliver(subscription, atom(1), headers={"Content-Type": "application/atom+xml"})
+    await client.deliver(subscription, body, headers={"Content-Type": "text/plain"})
     assert [one.sources for one in client.received] == [("http://a.example/", "urn:s2"), (), ()]
 
 
 async def test_s14_a_hub_s_307_and_308_are_followed(client: Client) -> None:
-    wish = await client.subscriber.subscribe_at(client.base + "/moved", "http://t.example/")
+    subscription = await client.subscriber.subscribe_at(client.base + "/moved", "http://t.example/")
     assert dict(client.asked[0])["hub.topic"] == "http://t.example/"
-    assert client.stored(wish).hub == client.base + "/moved"  # the redirect may be gone next time
+    assert client.stored(subscription).hub == client.base + "/moved"  # the redirect may be gone next time
 
 
 async def test_client_and_hub_understand_each_other(world: World, client: Client) -> None:
@@ -259,8 +259,8 @@ async def test_client_and_hub_understand_each_other(world: World, client: Client
     world.publisher.body = atom(1)
     world.publisher.extra_headers = {"Link": link_header([world.hub.url], world.topic)}
     client.now = world.clock()
-    wish = await client.subscriber.subscribe(world.topic)
-    await until(lambda: client.stored(wish).state is State.ACTIVE)
+    subscription = await client.subscriber.subscribe(world.topic)
+    await until(lambda: client.stored(subscription).state is SubscriptionState.ACTIVE)
     await until(lambda: world.hub.subscriptions.count(world.topic) == 1)
     assert await publish_everywhere(client.fetch, world.topic) == {world.hub.url: None}
     await until(lambda: client.received)
@@ -268,21 +268,21 @@ async def test_client_and_hub_understand_each_other(world: World, client: Client
     client.now += 9 * 86_400
     await client.subscriber.renew_due()
     await until(lambda: world.hub.subscriptions.count(world.topic) == 2)
-    await until(lambda: client.stored(wish).retired == wish.token)
+    await until(lambda: client.stored(subscription).retired == subscription.token)
     world.publisher.body = atom(2, 1)
     await publish_everywhere(client.fetch, world.topic)
     await until(lambda: world.hub.subscriptions.count(world.topic) == 1)  # the old callback answered 410
     await until(lambda: len(client.received) == 2)
-    await client.subscriber.unsubscribe(client.stored(wish))
+    await client.subscriber.unsubscribe(client.stored(subscription))
     await until(lambda: world.hub.subscriptions.count(world.topic) == 0)
     assert len(client.received) == 2
 
 
-async def signed(client: Client) -> Wish:
-    wish = await client.wish()
-    await client.intent(wish)
-    client.wishes.save(replace(client.stored(wish), secret=b"key")).result()
-    return client.stored(wish)
+async def signed(client: Client) -> ClientSubscription:
+    subscription = await client.subscription()
+    await client.intent(subscription)
+    client.subscriptions.save(replace(client.stored(subscription), secret=b"key")).result()
+    return client.stored(subscription)
 
 
 @given(st.binary(max_size=300))

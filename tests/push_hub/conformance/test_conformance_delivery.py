@@ -9,7 +9,7 @@ import pytest
 
 from push_hub.hub import Hub, HubConfig
 from push_hub.intake import Intake, IntakeConfig
-from push_hub.model import Content, Publication
+from push_hub.model import Content, HubPublication
 from storage import StorageError
 from tests.push_hub.harness import Publisher, Subscriber, atom, until
 from tests.push_hub.world import World, whole_hub
@@ -275,10 +275,10 @@ async def test_h31_a_later_denial_ends_a_subscription(world: World) -> None:
 
 class Listener:
     def __init__(self) -> None:
-        self.publications: list[Publication] = []
+        self.publications: list[HubPublication] = []
         self.live: list[int] = []
 
-    def publication_accepted(self, publication: Publication) -> None:
+    def publication_accepted(self, publication: HubPublication) -> None:
         self.publications.append(publication)
 
     def subscription_changed(self, topic: str, live: int) -> None:

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from push_hub.protocol.numbers import CHALLENGE_ALPHABET, Mode
-from push_hub.verifier import VerifierConfig
+from push_hub.verifier import IntentVerifierConfig
 from tests.push_hub.conformance.test_conformance_requests import TOPIC, form, post, settled
 from tests.push_hub.harness import Check, Publisher, Subscriber, atom, confirm, until
 from tests.push_hub.running import RunningHub, run_hub
@@ -118,7 +118,7 @@ async def test_h27_a_recheck_that_fails_for_a_while_is_repeated(
     tmp_path: Path, http: aiohttp.ClientSession, subscriber: Subscriber
 ) -> None:
     clock = Clock()
-    async with run_hub(tmp_path, verifier_config=VerifierConfig(), clock=clock) as hub:
+    async with run_hub(tmp_path, verifier_config=IntentVerifierConfig(), clock=clock) as hub:
         await post(http, hub, form(subscriber.url(), ("hub.verify", "sync")))
         check = await subscriber.next_check()
         clock.ahead += int(check.query["hub.lease_seconds"]) - 3600
@@ -182,7 +182,7 @@ async def test_h30_a_denial_that_cannot_be_told_is_repeated_but_not_for_ever(
     tmp_path: Path, http: aiohttp.ClientSession, subscriber: Subscriber
 ) -> None:
     clock = Clock()
-    async with run_hub(tmp_path, verifier_config=VerifierConfig(), validator=Refuser(), clock=clock) as hub:
+    async with run_hub(tmp_path, verifier_config=IntentVerifierConfig(), validator=Refuser(), clock=clock) as hub:
         subscriber.reply = lambda check: web.Response(status=503 if check.query["hub.mode"] == "denied" else 400)
         await post(http, hub, form(subscriber.url(), topic="http://other.example/"))
         assert len(await time_of_each_try(hub, clock, subscriber)) == 2
@@ -316,7 +316,7 @@ async def test_h38_asynchronous_failures_are_retried_for_six_hours_then_given_up
     status: int, tmp_path: Path, http: aiohttp.ClientSession, subscriber: Subscriber
 ) -> None:
     clock = Clock()
-    async with run_hub(tmp_path, verifier_config=VerifierConfig(), clock=clock) as hub:
+    async with run_hub(tmp_path, verifier_config=IntentVerifierConfig(), clock=clock) as hub:
         await post(http, hub, form(subscriber.url(), ("hub.secret", "old"), ("hub.verify", "sync")))
         await subscriber.next_check()
         subscriber.reply = lambda _check: web.Response(status=status)
@@ -334,7 +334,7 @@ async def test_h38_later_texts_repeat_only_what_could_not_be_answered(
     tmp_path: Path, http: aiohttp.ClientSession, subscriber: Subscriber
 ) -> None:
     clock = Clock()
-    async with run_hub(tmp_path, verifier_config=VerifierConfig(), clock=clock) as hub:
+    async with run_hub(tmp_path, verifier_config=IntentVerifierConfig(), clock=clock) as hub:
         for status, repeats in ((403, 0), (302, 0), (503, 3), (429, 3)):
             subscriber.reply = lambda _check, status=status: web.Response(status=status)
             await post(http, hub, form(subscriber.url()))

@@ -13,7 +13,7 @@ from push_hub.delivery import MIGRATIONS as DELIVERY_TABLES
 from push_hub.delivery import Delivery, DeliveryConfig, QueueLimits
 from push_hub.delivery.breaker import BreakerConfig
 from push_hub.delivery.events import DeliveryEvent, FanoutFinished, OutcomesSaved
-from push_hub.model import Content, Dialect, SignatureMethod, Subscription
+from push_hub.model import Content, Dialect, HubSubscription, SignatureMethod
 from push_hub.schema import HUB_TABLES
 from serving.outbound.addresses import AddressPolicy
 from serving.outbound.client import ClientConfig, OutboundClient
@@ -37,7 +37,7 @@ class TableSubscribers:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def page(self, topic: str, after_id: int, limit: int, now: float) -> Sequence[Subscription]:
+    def page(self, topic: str, after_id: int, limit: int, now: float) -> Sequence[HubSubscription]:
         return [
             _subscription(row)
             for row in self._database.read(
@@ -47,7 +47,7 @@ class TableSubscribers:
             )
         ]
 
-    def get(self, subscription_id: int, now: float) -> Subscription | None:
+    def get(self, subscription_id: int, now: float) -> HubSubscription | None:
         rows = self._database.read(
             f"SELECT {COLUMNS} FROM subscriptions WHERE id = ? AND lease_until > ?",  # noqa: S608
             (subscription_id, now),
@@ -55,8 +55,8 @@ class TableSubscribers:
         return _subscription(rows[0]) if rows else None
 
 
-def _subscription(row: tuple[Any, ...]) -> Subscription:
-    return Subscription(row[0], row[1], row[2], row[3], SignatureMethod(row[4]), Dialect(row[5]), row[6])
+def _subscription(row: tuple[Any, ...]) -> HubSubscription:
+    return HubSubscription(row[0], row[1], row[2], row[3], SignatureMethod(row[4]), Dialect(row[5]), row[6])
 
 
 def open_database(path: Path) -> Database:
@@ -197,7 +197,7 @@ class Rig:
         self.database = database
         self.seen = Seen()
         self.clock = Clock()
-        self.gone: list[Subscription] = []
+        self.gone: list[HubSubscription] = []
         self.client = client
         self.delivery = Delivery(
             database,

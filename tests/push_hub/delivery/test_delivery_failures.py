@@ -15,9 +15,9 @@ import pytest
 from push_hub.delivery import fanout, saver
 from push_hub.delivery.batch import Batch
 from push_hub.delivery.breaker import BreakerConfig
-from push_hub.delivery.events import Delivered, DeliveryFailed, OutcomesSaved, StoreFailed, SubscriptionGone
+from push_hub.delivery.events import Delivered, DeliveryFailed, DeliveryStoreFailed, OutcomesSaved, SubscriptionGone
 from push_hub.delivery.log import PublicationLog
-from push_hub.model import Subscription
+from push_hub.model import HubSubscription
 from storage import StorageError
 from storage.backoff import RetrySchedule
 from tests.push_hub.delivery.delivery_support import (
@@ -278,7 +278,7 @@ async def test_outcomes_that_cannot_be_written_are_written_later(
         subscribe(made.database, [server.url(f"/{n}") for n in range(3)])
         await made.delivery.start()
         await made.finished(await made.publish(b"x"))
-        assert [event.reason for event in made.seen.of(StoreFailed)] == ["the disk is full"] * 2
+        assert [event.reason for event in made.seen.of(DeliveryStoreFailed)] == ["the disk is full"] * 2
         assert made.rows("fanouts") == 0
         assert sum(event.deliveries for event in made.seen.of(OutcomesSaved)) == len(server.requests) == 3
 
@@ -288,7 +288,9 @@ async def test_subscribers_that_cannot_be_read_are_read_later(tmp_path: Path, mo
     failures = [StorageError("the disk is gone")] * 2
     page = TableSubscribers.page
 
-    def failing(table: TableSubscribers, topic: str, after_id: int, limit: int, now: float) -> Sequence[Subscription]:
+    def failing(
+        table: TableSubscribers, topic: str, after_id: int, limit: int, now: float
+    ) -> Sequence[HubSubscription]:
         if failures:
             raise failures.pop()
         return page(table, topic, after_id, limit, now)
@@ -298,7 +300,7 @@ async def test_subscribers_that_cannot_be_read_are_read_later(tmp_path: Path, mo
         subscribe(made.database, [server.url(f"/{n}") for n in range(3)])
         await made.delivery.start()
         await made.finished(await made.publish(b"x"))
-        assert [event.reason for event in made.seen.of(StoreFailed)] == ["the disk is gone"] * 2
+        assert [event.reason for event in made.seen.of(DeliveryStoreFailed)] == ["the disk is gone"] * 2
         assert len(server.requests) == 3
 
 

@@ -11,17 +11,17 @@ from push_hub.delivery.batch import Batch
 from push_hub.delivery.config import DeliveryConfig, QueueLimits
 from push_hub.delivery.events import Delivered
 from push_hub.delivery.queue import DeliveryQueue
-from push_hub.delivery.signing import Parcel
-from push_hub.delivery.walks import Job, Pace
-from push_hub.model import Content, Dialect, Publication, SignatureMethod, Subscription
+from push_hub.delivery.signing import PreparedPublication
+from push_hub.delivery.walks import DeliveryJob, Pace
+from push_hub.model import Content, Dialect, HubPublication, HubSubscription, SignatureMethod
 from serving.outbound.addresses import AddressPolicy
 from serving.outbound.client import ClientConfig, OutboundClient
 from tests.push_hub.delivery.delivery_support import CallbackServer, quick_config, rig, subscribe
 from tests.push_hub.delivery.model_disk import ModelDisk
 
 
-def subscriber(number: int, callback: str, topic: str = "t") -> Subscription:
-    return Subscription(number, topic, callback, None, SignatureMethod.SHA1, Dialect.WEBSUB, 1e15)
+def subscriber(number: int, callback: str, topic: str = "t") -> HubSubscription:
+    return HubSubscription(number, topic, callback, None, SignatureMethod.SHA1, Dialect.WEBSUB, 1e15)
 
 
 class Simulation:
@@ -35,19 +35,19 @@ class Simulation:
         self.now = 1000.0
         self.disk = disk
         self.rows = ModelDisk()
-        self.people: dict[str, Sequence[Subscription]] = {}
-        self.by_number: dict[int, Subscription] = {}
+        self.people: dict[str, Sequence[HubSubscription]] = {}
+        self.by_number: dict[int, HubSubscription] = {}
         self.takes: dict[int, float] = {}
         self.arrived: dict[tuple[int, int], float] = {}
-        self.parcels: dict[int, Parcel] = {}
+        self.parcels: dict[int, PreparedPublication] = {}
         self.most: Counter[tuple[str, Pace]] = Counter()
-        self._ends: list[tuple[float, int, Job]] = []
+        self._ends: list[tuple[float, int, DeliveryJob]] = []
         self._saving: tuple[float, Batch] | None = None
         self._number = 0
 
     def publish(self, number: int, topic: str) -> None:
-        self.parcels[number] = Parcel(
-            Publication(number, topic, topic, Content("t/p", b""), self.now), "http://hub/", frozenset()
+        self.parcels[number] = PreparedPublication(
+            HubPublication(number, topic, topic, Content("t/p", b""), self.now), "http://hub/", frozenset()
         )
         self.by_number.update({one.id: one for one in self.people[topic]})
         self.queue.add_walk(number, topic, 0)
@@ -79,7 +79,7 @@ class Simulation:
             self._saving = None
         self.now += 0.001
 
-    def until_arrived(self, publication: int, people: Sequence[Subscription], most: float = 60.0) -> list[float]:
+    def until_arrived(self, publication: int, people: Sequence[HubSubscription], most: float = 60.0) -> list[float]:
         """When it arrived at each of them, in seconds from now, in order of time."""
         began = self.now
         while not all((publication, one.id) in self.arrived for one in people):
@@ -97,7 +97,7 @@ class Simulation:
                 if not queue.add_retry(person, self.parcels[key[1]], 0):
                     queue.park_row(key, person.callback, 0, self.now)
 
-    def _start(self, jobs: list[Job]) -> None:
+    def _start(self, jobs: list[DeliveryJob]) -> None:
         for job in jobs:
             self._number += 1
             heapq.heappush(self._ends, (self.now + self.takes[job.subscription.id], self._number, job))
@@ -232,7 +232,7 @@ def test_a_name_that_turns_out_to_be_elsewhere_is_turned_away_where_there_is_no_
     queue.add_walk(1, "t", 0)
     walk = queue.wants_page(0.0)
     assert walk is not None
-    walk.parcel = Parcel(Publication(1, "t", "t", Content("t/p", b""), 0.0), "http://hub/", frozenset())
+    walk.parcel = PreparedPublication(HubPublication(1, "t", "t", Content("t/p", b""), 0.0), "http://hub/", frozenset())
     queue.add_page(walk, [subscriber(n, f"http://pit.domain{n}.example/") for n in range(1, 9)], 0.0)
     jobs = queue.take(0.0)
     assert len(jobs) == 8, "nothing is known but that their domains differ"

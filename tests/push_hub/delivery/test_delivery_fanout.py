@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from push_hub.delivery import ContentRefusedError, DeliveryConfig, OverloadedError
+from push_hub.delivery import ContentRefusedError, DeliveryConfig, DeliveryOverloadedError
 from push_hub.delivery.events import Delivered, FanoutFinished
 from push_hub.model import Content, Dialect
 from storage.backoff import RetrySchedule
@@ -164,7 +164,7 @@ async def test_stopping_writes_down_what_is_known(tmp_path: Path) -> None:
 async def test_too_large_a_backlog_is_refused_with_a_time_to_come_back(tmp_path: Path) -> None:
     config = DeliveryConfig("http://hub.example/", max_backlog=0, overload_retry_after=7.0)
     async with rig(tmp_path, config) as made:
-        with pytest.raises(OverloadedError) as refused:
+        with pytest.raises(DeliveryOverloadedError) as refused:
             await made.publish(b"x")
         assert refused.value.retry_after == 7.0
         assert made.rows("publications") == 0

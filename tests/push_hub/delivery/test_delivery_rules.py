@@ -12,9 +12,9 @@ from push_hub.delivery.batch import FAR, Batch
 from push_hub.delivery.breaker import Breaker, BreakerConfig
 from push_hub.delivery.config import DeliveryConfig, QueueLimits
 from push_hub.delivery.queue import DeliveryQueue
-from push_hub.delivery.signing import Parcel, signature, signature_matches
-from push_hub.delivery.walks import Job, Pace
-from push_hub.model import Content, Dialect, Publication, SignatureMethod, Subscription
+from push_hub.delivery.signing import PreparedPublication, signature, signature_matches
+from push_hub.delivery.walks import DeliveryJob, Pace
+from push_hub.model import Content, Dialect, HubPublication, HubSubscription, SignatureMethod
 from storage.backoff import RetrySchedule
 from tests.push_hub.delivery.model_disk import ModelDisk
 
@@ -103,7 +103,9 @@ class World:
             BreakerConfig(failures=3, cooldown=2, longest_cooldown=8),
         )
         self.subscriptions = [
-            Subscription(n + 1, f"t{n % 2}", f"http://h{n % 3}/{n}", None, SignatureMethod.SHA1, Dialect.WEBSUB, 1e15)
+            HubSubscription(
+                n + 1, f"t{n % 2}", f"http://h{n % 3}/{n}", None, SignatureMethod.SHA1, Dialect.WEBSUB, 1e15
+            )
             for n in range(subscribers)
         ]
         self.topics = {n + 1: f"t{self.rng.randrange(2)}" for n in range(publications)}
@@ -117,11 +119,13 @@ class World:
         self.repeats = 0
         self.start()
 
-    def parcel(self, publication: int) -> Parcel:
+    def parcel(self, publication: int) -> PreparedPublication:
         topic = self.topics[publication]
-        return Parcel(Publication(publication, topic, topic, Content("t/p", b""), 0.0), "http://hub/", frozenset())
+        return PreparedPublication(
+            HubPublication(publication, topic, topic, Content("t/p", b""), 0.0), "http://hub/", frozenset()
+        )
 
-    def page(self, topic: str, after: int) -> Sequence[Subscription]:
+    def page(self, topic: str, after: int) -> Sequence[HubSubscription]:
         return [s for s in self.subscriptions if s.topic == topic and s.id > after][: self.config.limits.page]
 
     def start(self) -> None:
@@ -129,7 +133,7 @@ class World:
         self.queue.restore_pending(self.disk.rows)
         for publication, position in sorted(self.disk.fanouts.items()):
             self.queue.add_walk(publication, self.topics[publication], position)
-        self.flying: list[Job] = []
+        self.flying: list[DeliveryJob] = []
         self.saving: Batch | None = None
 
     def crash(self) -> None:
@@ -196,7 +200,7 @@ class World:
             assert count <= limits.slow_per_host + limits.per_host, prefix
         assert sum(1 for job in self.flying if job.pace is not Pace.SLOW) == self.queue.in_flight
 
-    def receive(self, job: Job) -> None:
+    def receive(self, job: DeliveryJob) -> None:
         seen = self.received[job.subscription.id]
         if job.parcel.id in seen:
             self.repeats += 1
@@ -241,17 +245,18 @@ def test_topics_take_turns() -> None:
     config = DeliveryConfig("http://hub/", QueueLimits(chunk=8, page=4, in_flight=4))
     queue = DeliveryQueue(config, random.Random(1))
     many = [
-        Subscription(n, "a", f"http://h{n}/", None, SignatureMethod.SHA1, Dialect.WEBSUB, 1e15) for n in range(1, 400)
+        HubSubscription(n, "a", f"http://h{n}/", None, SignatureMethod.SHA1, Dialect.WEBSUB, 1e15)
+        for n in range(1, 400)
     ]
-    few = [Subscription(1000, "b", "http://hb/", None, SignatureMethod.SHA1, Dialect.WEBSUB, 1e15)]
+    few = [HubSubscription(1000, "b", "http://hb/", None, SignatureMethod.SHA1, Dialect.WEBSUB, 1e15)]
     queue.add_walk(1, "a", 0)
     queue.add_walk(2, "b", 0)
     order: list[int] = []
     while not order or order[-1] != 1000:
         while (walk := queue.wants_page(0.0)) is not None:
             people = many if walk.topic == "a" else few
-            walk.parcel = Parcel(
-                Publication(walk.publication, walk.topic, "s", Content("t/p", b""), 0.0), "http://hub/", frozenset()
+            walk.parcel = PreparedPublication(
+                HubPublication(walk.publication, walk.topic, "s", Content("t/p", b""), 0.0), "http://hub/", frozenset()
             )
             queue.add_page(walk, [s for s in people if s.id > walk.position][:4], 0.0)
         while jobs := queue.take(0.0):

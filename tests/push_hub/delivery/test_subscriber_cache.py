@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from push_hub.hub import TABLES
-from push_hub.model import Dialect, SignatureMethod, Subscription
+from push_hub.model import Dialect, HubSubscription, SignatureMethod
 from push_hub.subscriber_cache import SubscriberCache
 from push_hub.subscriptions import Subscriptions
 from storage import Database, Value
@@ -86,8 +86,10 @@ def test_a_topic_that_ended_and_began_anew_is_another(database: Database) -> Non
 
 
 def test_no_more_is_kept_than_allowed() -> None:
-    def some(count: int) -> list[Subscription]:
-        return [Subscription(n, "t", "c", None, SignatureMethod.SHA1, Dialect.WEBSUB, 9.0, False) for n in range(count)]
+    def some(count: int) -> list[HubSubscription]:
+        return [
+            HubSubscription(n, "t", "c", None, SignatureMethod.SHA1, Dialect.WEBSUB, 9.0, False) for n in range(count)
+        ]
 
     cache = SubscriberCache(most=10)
     cache.keep("t", 0, 4, 1, 0.0, some(4))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import aiohttp
 
 from push_hub.intake.ports import FetchError
-from push_hub.model import Content, Publication
+from push_hub.model import Content, HubPublication
 from push_hub.ports import Nowhere
 from storage import Database
 
@@ -172,7 +172,7 @@ class LogSink:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def accept(self, topic: str, self_url: str, content: Content) -> Publication:
+    async def accept(self, topic: str, self_url: str, content: Content) -> HubPublication:
         row = (topic, self_url, content.content_type, content.body, content.changes, 1.0)
         write = self._database.write(
             lambda tx: tx.execute(
@@ -181,4 +181,4 @@ class LogSink:
                 row,
             )
         )
-        return Publication((await asyncio.wrap_future(write))[0][0], topic, self_url, content, 1.0)
+        return HubPublication((await asyncio.wrap_future(write))[0][0], topic, self_url, content, 1.0)

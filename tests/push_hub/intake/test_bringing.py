@@ -4,7 +4,7 @@ from pathlib import Path
 
 from push_hub.canary import CanaryConfig
 from push_hub.hub import Hub, HubConfig
-from push_hub.model import Content, Publication
+from push_hub.model import Content, HubPublication
 
 TOPIC = "http://news.example/feed"
 ATOM = "application/atom+xml"
@@ -17,9 +17,9 @@ def feed(*titles: str) -> bytes:
 
 class Listener:
     def __init__(self) -> None:
-        self.heard: list[Publication] = []
+        self.heard: list[HubPublication] = []
 
-    def publication_accepted(self, publication: Publication) -> None:
+    def publication_accepted(self, publication: HubPublication) -> None:
         self.heard.append(publication)
 
     def subscription_changed(self, topic: str, live: int) -> None: ...

@@ -12,7 +12,7 @@ from push_hub.hub import TABLES, Hub, HubConfig
 from push_hub.intake import Intake, IntakeConfig
 from push_hub.intake.events import FetchFailed, IntakeEvent
 from push_hub.intake.store import Update
-from push_hub.model import Content, Publication
+from push_hub.model import Content, HubPublication
 from push_hub.ports import OverloadedError
 from push_hub.protocol.requests import RequestError
 from push_hub.server import ServerConfig
@@ -97,7 +97,7 @@ async def test_a_busy_sink_is_asked_again_when_it_said(setup: Setup) -> None:
     class Busy(LogSink):
         busy = True
 
-        async def accept(self, topic: str, self_url: str, content: Content) -> Publication:
+        async def accept(self, topic: str, self_url: str, content: Content) -> HubPublication:
             if self.busy:
                 raise OverloadedError(300.0)
             return await super().accept(topic, self_url, content)
@@ -127,7 +127,7 @@ async def test_more_rows_than_the_bound_are_all_taken_up_after_a_restart(setup: 
     second = setup.intake(max_waiting_topics=20, max_fetches=4, sweep_page=8)
 
     class Counting(LogSink):
-        async def accept(self, topic: str, self_url: str, content: Content) -> Publication:
+        async def accept(self, topic: str, self_url: str, content: Content) -> HubPublication:
             nonlocal longest
             longest = max(longest, len(second._queue))
             return await super().accept(topic, self_url, content)
@@ -211,7 +211,7 @@ async def test_a_fetch_does_not_begin_before_content_that_came_earlier_is_stored
     gate, entered = asyncio.Event(), asyncio.Event()
 
     class Slow(LogSink):
-        async def accept(self, topic: str, self_url: str, content: Content) -> Publication:
+        async def accept(self, topic: str, self_url: str, content: Content) -> HubPublication:
             entered.set()
             await gate.wait()
             return await super().accept(topic, self_url, content)
@@ -238,7 +238,7 @@ async def test_an_offer_is_finished_although_its_sender_went_away(setup: Setup) 
     gate, entered = asyncio.Event(), asyncio.Event()
 
     class Slow(LogSink):
-        async def accept(self, topic: str, self_url: str, content: Content) -> Publication:
+        async def accept(self, topic: str, self_url: str, content: Content) -> HubPublication:
             entered.set()
             await gate.wait()
             return await super().accept(topic, self_url, content)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from push_hub.intake.entries import DisagreementError, take_apart
 from push_hub.intake.feeds import Feed, PollHints, read_feed, reduce_to, unseen
 from push_hub.intake.packing import packed, unpacked
-from push_hub.intake.worker import Verdict, judged
+from push_hub.intake.worker import ParseVerdict, judged
 from push_hub.xmlguard import UnsafeXmlError
 from tests.push_hub.intake.feeds import Spelling, Story, atom_entry, rdf_item, rss_item, wild_feed
 
@@ -128,7 +128,7 @@ def test_a_relative_id_is_resolved_by_feedparser_and_that_is_no_disagreement() -
 def test_parsers_that_disagree_say_so(body: str) -> None:
     with pytest.raises(DisagreementError):
         take_apart(body.encode(), "text/xml")
-    assert judged(body.encode(), "text/xml")[0] is Verdict.DISAGREEMENT
+    assert judged(body.encode(), "text/xml")[0] is ParseVerdict.DISAGREEMENT
 
 
 def test_a_body_that_names_a_file_is_not_opened() -> None:
@@ -172,7 +172,7 @@ def test_the_syndication_module_and_ttl_give_the_longer_wait() -> None:
 @given(st.binary(max_size=300) | st.text("<>/!?[]\"'=& entryidguidrssfeedchannelitem", max_size=300).map(str.encode))
 @feed_settings
 def test_hostile_documents_give_a_verdict_and_nothing_else(body: bytes) -> None:
-    assert judged(body, "text/xml")[0] is not Verdict.FAILED
+    assert judged(body, "text/xml")[0] is not ParseVerdict.FAILED
 
 
 def test_unsafe_documents_are_refused_before_feedparser() -> None:

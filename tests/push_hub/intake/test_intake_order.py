@@ -25,7 +25,7 @@ from push_hub.intake.entries import take_apart
 from push_hub.intake.feeds import Feed
 from push_hub.intake.store import Update
 from push_hub.intake.turns import TopicTurns
-from push_hub.model import Content, Publication
+from push_hub.model import Content, HubPublication
 from storage import Database, StorageError
 from tests.push_hub.harness import until
 from tests.push_hub.intake.feeds import Item, atom
@@ -74,7 +74,7 @@ class FailingSink(LogSink):
         super().__init__(database)
         self.failures: list[str] = []
 
-    async def accept(self, topic: str, self_url: str, content: Content) -> Publication:
+    async def accept(self, topic: str, self_url: str, content: Content) -> HubPublication:
         how = self.failures.pop(0) if self.failures else ""
         if how == "before":
             raise StorageError("injected: before")

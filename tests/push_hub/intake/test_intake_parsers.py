@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from push_hub.hub import TABLES
-from push_hub.intake import Intake, IntakeConfig, look, source, visit
+from push_hub.intake import Intake, IntakeConfig, inspection, source, visit
 from push_hub.intake.events import IntakeEvent, ParserGaveUp, ParsersDisagreed
 from push_hub.intake.parsers import ParserPool
 from push_hub.intake.threads import WORTH_A_THREAD, Threads
@@ -334,9 +334,9 @@ async def test_work_that_grows_with_the_document_is_done_in_threads(
 
         return run
 
-    monkeypatch.setattr(look, "_digest", watched("digest", look._digest))
-    monkeypatch.setattr(look, "check_prolog", watched("prolog", look.check_prolog))
-    monkeypatch.setattr(look, "reduce_to", watched("cut", look.reduce_to))
+    monkeypatch.setattr(inspection, "_digest", watched("digest", inspection._digest))
+    monkeypatch.setattr(inspection, "check_prolog", watched("prolog", inspection.check_prolog))
+    monkeypatch.setattr(inspection, "reduce_to", watched("cut", inspection.reduce_to))
     monkeypatch.setattr(visit, "discover", watched("discover", visit.discover))
     monkeypatch.setattr(source, "decode_body", watched("decode", source.decode_body))
     async with setup_in(tmp_path) as setup:

@@ -8,10 +8,10 @@ from push_hub.model import Dialect, SignatureMethod
 from push_hub.protocol.leases import LeasePolicy, is_live, lease_until, refresh_at
 from push_hub.protocol.numbers import CHALLENGE_ALPHABET, VERIFY_WINDOW, Mode
 from push_hub.protocol.verification import (
-    Answer,
+    CallbackAnswer,
+    CheckFailed,
     CheckSchedule,
     Confirmed,
-    Failed,
     Intent,
     TryAgain,
     Verdict,
@@ -32,7 +32,7 @@ def intent(dialect: Dialect = Dialect.WEBSUB, mode: Mode = Mode.SUBSCRIBE, token
 
 
 def verdict(
-    answer: Answer, dialect: Dialect = Dialect.WEBSUB, *, attempts: int = 1, synchronous: bool = False
+    answer: CallbackAnswer, dialect: Dialect = Dialect.WEBSUB, *, attempts: int = 1, synchronous: bool = False
 ) -> Verdict:
     return judge(
         intent(dialect),
@@ -65,34 +65,36 @@ def test_challenge_characters(entropy: bytes) -> None:
 
 @pytest.mark.parametrize("status", [200, 201, 204, 299])
 def test_any_2xx_with_the_challenge_confirms(status: int) -> None:
-    assert verdict(Answer(status, b"abc")) == Confirmed()
+    assert verdict(CallbackAnswer(status, b"abc")) == Confirmed()
 
 
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (Answer(200, b"abc\n"), "extra white space"),
-        (Answer(204, b""), "empty body"),
-        (Answer(200, b"other"), "another body"),
-        (Answer(302, b"abc"), "answered 302"),
-        (Answer(404, b"abc"), "answered 404"),
+        (CallbackAnswer(200, b"abc\n"), "extra white space"),
+        (CallbackAnswer(204, b""), "empty body"),
+        (CallbackAnswer(200, b"other"), "another body"),
+        (CallbackAnswer(302, b"abc"), "answered 302"),
+        (CallbackAnswer(404, b"abc"), "answered 404"),
     ],
 )
-def test_every_other_answer_is_a_failure(answer: Answer, words: str) -> None:
+def test_every_other_answer_is_a_failure(answer: CallbackAnswer, words: str) -> None:
     final = verdict(answer)
-    assert isinstance(final, Failed)
+    assert isinstance(final, CheckFailed)
     assert words in final.reason
     again = verdict(answer, Dialect.PUSH_03)
-    assert isinstance(again, Failed if answer.status == 404 else TryAgain)
-    assert isinstance(verdict(answer, Dialect.PUSH_03, synchronous=True), Failed)
+    assert isinstance(again, CheckFailed if answer.status == 404 else TryAgain)
+    assert isinstance(verdict(answer, Dialect.PUSH_03, synchronous=True), CheckFailed)
 
 
-@pytest.mark.parametrize("answer", [Answer(None, reason="refused"), Answer(500), Answer(503), Answer(429)])
-def test_a_callback_that_could_not_answer_is_asked_again(answer: Answer) -> None:
+@pytest.mark.parametrize(
+    "answer", [CallbackAnswer(None, reason="refused"), CallbackAnswer(500), CallbackAnswer(503), CallbackAnswer(429)]
+)
+def test_a_callback_that_could_not_answer_is_asked_again(answer: CallbackAnswer) -> None:
     for dialect in Dialect:
         assert isinstance(verdict(answer, dialect), TryAgain)
-        assert isinstance(verdict(answer, dialect, synchronous=True), Failed)
-    assert isinstance(verdict(answer, Dialect.WEBSUB, attempts=4), Failed)
+        assert isinstance(verdict(answer, dialect, synchronous=True), CheckFailed)
+    assert isinstance(verdict(answer, Dialect.WEBSUB, attempts=4), CheckFailed)
 
 
 @given(
@@ -129,10 +131,10 @@ def test_the_default_schedule_spreads_over_the_hours() -> None:
 def test_denials_are_repeated_only_when_they_did_not_arrive() -> None:
     schedule = CheckSchedule()
     denied = intent(mode=Mode.DENIED)
-    assert judge_denial(denied, Answer(404), attempts=1, now=1001, schedule=schedule) == Confirmed()
-    lost = Answer(None, reason="no route")
+    assert judge_denial(denied, CallbackAnswer(404), attempts=1, now=1001, schedule=schedule) == Confirmed()
+    lost = CallbackAnswer(None, reason="no route")
     assert isinstance(judge_denial(denied, lost, attempts=1, now=1001, schedule=schedule), TryAgain)
-    assert isinstance(judge_denial(denied, lost, attempts=3, now=1001, schedule=schedule), Failed)
+    assert isinstance(judge_denial(denied, lost, attempts=3, now=1001, schedule=schedule), CheckFailed)
 
 
 @given(

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from push_hub.protocol.verification import CheckSchedule
 from push_hub.server import ServerConfig
-from push_hub.verifier import VerifierConfig
+from push_hub.verifier import IntentVerifierConfig
 from serving.events import LimitReached
 from serving.limits import Rate
 from storage import StorageFullError
@@ -134,7 +134,7 @@ async def test_503_when_the_store_is_full(
 
 
 async def test_503_when_too_many_checks_wait(tmp_path: Path, http: aiohttp.ClientSession) -> None:
-    config = VerifierConfig(max_pending=3, max_pending_per_prefix=2, concurrency=0)
+    config = IntentVerifierConfig(max_pending=3, max_pending_per_prefix=2, concurrency=0)
     async with run_hub(tmp_path, verifier_config=config) as hub:
         asks = [form(f"http://{host}.example/{n}") for n, host in enumerate("aaabb")]
         assert await statuses(http, hub, asks) == [(202, None)] * 2 + [(503, "5"), (202, None), (503, "5")]
@@ -147,7 +147,7 @@ async def test_503_when_too_many_checks_wait(tmp_path: Path, http: aiohttp.Clien
 async def test_verification_asks_each_callback_once_at_a_time_and_few_of_a_host(
     tmp_path: Path, http: aiohttp.ClientSession, subscriber: Subscriber
 ) -> None:
-    config = VerifierConfig(per_prefix=2)
+    config = IntentVerifierConfig(per_prefix=2)
     async with run_hub(tmp_path, verifier_config=config) as hub:
         most = 0
 
@@ -167,7 +167,7 @@ async def test_the_same_request_again_and_again_costs_the_victim_one_check_at_a_
     tmp_path: Path, http: aiohttp.ClientSession, subscriber: Subscriber
 ) -> None:
     """While a (topic, callback) waits, asking again replaces the row; it does not add a check."""
-    async with run_hub(tmp_path, verifier_config=VerifierConfig(concurrency=0)) as hub:
+    async with run_hub(tmp_path, verifier_config=IntentVerifierConfig(concurrency=0)) as hub:
         await statuses(http, hub, [form(subscriber.url())] * 30)
         assert hub.verifier.waiting == 1
 
@@ -176,7 +176,7 @@ async def test_a_host_whose_checks_fail_is_not_asked_for_hours(
     tmp_path: Path, http: aiohttp.ClientSession, subscriber: Subscriber
 ) -> None:
     """0.3 retries for six hours; strangers must not be able to buy that many requests with one each."""
-    config = VerifierConfig(per_prefix=1, max_retries_per_prefix=3, schedule=CheckSchedule(first=1000.0))
+    config = IntentVerifierConfig(per_prefix=1, max_retries_per_prefix=3, schedule=CheckSchedule(first=1000.0))
     async with run_hub(tmp_path, verifier_config=config) as hub:
         subscriber.reply = lambda _check: web.Response(status=500)
         old = ("hub.verify", "async")
@@ -204,7 +204,7 @@ async def test_a_check_brings_the_victim_no_more_bytes_than_the_attacker_sent(
 async def test_checks_of_a_synchronous_request_count_too(
     tmp_path: Path, http: aiohttp.ClientSession, subscriber: Subscriber
 ) -> None:
-    async with run_hub(tmp_path, verifier_config=VerifierConfig(per_prefix=0)) as hub:
+    async with run_hub(tmp_path, verifier_config=IntentVerifierConfig(per_prefix=0)) as hub:
         found = await statuses(http, hub, [form(subscriber.url(), ("hub.verify", "sync"))])
         assert found == [(503, "5")]
         assert subscriber.checks.empty()

@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 
 from push_hub.model import Content
-from push_hub.sse import StreamConfig
+from push_hub.sse import HubStreamConfig
 from tests.push_hub.harness import PATIENCE, Publisher, Subscriber, until
 from tests.push_hub.world import World, whole_hub
 
@@ -66,7 +66,7 @@ async def test_head_opens_no_stream(world: World) -> None:
 async def test_streams_are_bounded_and_places_come_free(
     tmp_path: Path, http: aiohttp.ClientSession, publisher: Publisher, subscriber: Subscriber
 ) -> None:
-    config = StreamConfig(max_streams=3, max_streams_per_client=2, heartbeat=0.01)
+    config = HubStreamConfig(max_streams=3, max_streams_per_client=2, heartbeat=0.01)
     async with whole_hub(tmp_path, streams=config) as hub:
         url, params = f"{hub.url}stream", {"topic": publisher.url()}
         first = await http.get(url, params=params)
@@ -89,7 +89,7 @@ async def test_streams_are_bounded_and_places_come_free(
 async def test_a_reader_that_takes_nothing_is_cut_off(
     tmp_path: Path, http: aiohttp.ClientSession, publisher: Publisher, subscriber: Subscriber
 ) -> None:
-    async with whole_hub(tmp_path, streams=StreamConfig(write_timeout=0.1)) as hub:
+    async with whole_hub(tmp_path, streams=HubStreamConfig(write_timeout=0.1)) as hub:
         host, _, port = hub.url.removeprefix("http://").rstrip("/").rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
         writer.write(f"GET /stream?topic={publisher.url()} HTTP/1.1\r\nHost: h\r\n\r\n".encode())

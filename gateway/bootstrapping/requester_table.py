@@ -5,7 +5,7 @@ Whoever uses it publishes `message(zone)` whenever something changed, and asks `
 
 from dataclasses import dataclass, field
 
-from gateway.bootstrapping.messages import Answer, Answers, Mode, Request, Requests
+from gateway.bootstrapping.messages import RequestAnswer, RequestAnswers, RequestMode, TopicRequest, TopicRequests
 from identifiers import Naming
 
 RENEW_AT_FRACTION = 0.5
@@ -28,7 +28,7 @@ class _Want:
 class _Zone:
     renewed: float
     wants: dict[str, _Want] = field(default_factory=dict)
-    answers: dict[str, Answer] = field(default_factory=dict)
+    answers: dict[str, RequestAnswer] = field(default_factory=dict)
     serial: int = 0
     heard: int = 0
     size: int = 0
@@ -37,7 +37,7 @@ class _Zone:
     """Since when nothing is wanted."""
 
 
-class RequesterDesk:
+class RequesterTable:
     """Numbers only ever go up, also over restarts: the caller keeps `last_number` on disk before it sends a message."""
 
     def __init__(
@@ -121,25 +121,27 @@ class RequesterDesk:
         known.serial = self._next()
         known.renewed = now
 
-    def message(self, zone: str) -> Requests:
+    def message(self, zone: str) -> TopicRequests:
         known = self._zones[zone]
         lease = max(1, round(self._lease))
-        return Requests(
+        return TopicRequests(
             zone,
             self.requester,
             self._naming.scheme,
             self._naming.hash_name,
             known.serial,
-            tuple(Request(Mode.SUBSCRIBE, topic, want.number, lease) for topic, want in known.wants.items()),
+            tuple(
+                TopicRequest(RequestMode.SUBSCRIBE, topic, want.number, lease) for topic, want in known.wants.items()
+            ),
         )
 
-    def hear(self, message: Answers) -> list[Answer]:
+    def hear(self, message: RequestAnswers) -> list[RequestAnswer]:
         """The answers that were new. Those to requests that are none of ours are passed over."""
         known = self._zones.get(message.zone)
         if known is None or message.requester != self.requester or message.heard > self.last_number:
             return []
         known.heard = max(known.heard, message.heard)
-        new: list[Answer] = []
+        new: list[RequestAnswer] = []
         for answer in message.answers:
             before = known.answers.get(answer.topic)
             if answer.topic not in known.wants or answer == before:
@@ -149,7 +151,7 @@ class RequesterDesk:
                 new.append(answer)
         return new
 
-    def answer(self, zone: str, topic: str) -> Answer | None:
+    def answer(self, zone: str, topic: str) -> RequestAnswer | None:
         """What the manager says to the request as it is now; what it said to an accepted one holds for its renewal."""
         known = self._zones.get(zone)
         want = None if known is None else known.wants.get(topic)

@@ -12,7 +12,14 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from gateway.bootstrapping.messages import Answer, Answers, Mode, Request, Requests, shortened
+from gateway.bootstrapping.messages import (
+    RequestAnswer,
+    RequestAnswers,
+    RequestMode,
+    TopicRequest,
+    TopicRequests,
+    shortened,
+)
 from identifiers import Naming, Topic, TopicError, Zone, zone_of
 
 STALE_ENDS = 1_000
@@ -26,7 +33,7 @@ Requester = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldRequest:
     """A request that was taken; kept on disk."""
 
     zone: str
@@ -48,17 +55,17 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RequestVerdict:
     accepted: bool
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ManagerOutcome:
     """What a list or the passing of time led to."""
 
-    put: tuple[Held, ...] = ()
-    dropped: tuple[Held, ...] = ()
+    put: tuple[HeldRequest, ...] = ()
+    dropped: tuple[HeldRequest, ...] = ()
     consider: tuple[str, ...] = ()
     """Topics about which a decision is wanted."""
     ended: tuple[str, ...] = ()
@@ -72,7 +79,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class DeskLimits:
+class ManagerLimits:
     max_lease: float
     max_requesters: int
     max_topics_per_requester: int
@@ -82,7 +89,7 @@ class DeskLimits:
 
 
 @dataclass(slots=True)
-class DeskCounters:
+class ManagerCounters:
     """Lists that were passed over, and why."""
 
     replayed: int = 0
@@ -94,37 +101,37 @@ class DeskCounters:
     """Refusals beyond what may be kept: whoever asked gets no reason."""
 
 
-class ManagerDesk:
-    def __init__(self, name: str, naming: Naming, zones: Mapping[str, Zone], limits: DeskLimits) -> None:
+class ManagerTable:
+    def __init__(self, name: str, naming: Naming, zones: Mapping[str, Zone], limits: ManagerLimits) -> None:
         self._name = name
         self._naming = naming
         self._zones = zones
         self._limits = limits
-        self._held: dict[Requester, dict[str, Held]] = {}
+        self._held: dict[Requester, dict[str, HeldRequest]] = {}
         self._refused: dict[Requester, dict[str, tuple[int, str]]] = {}
         self._refusals = 0
         self._known: OrderedDict[Requester, Known] = OrderedDict()
         self._holders: dict[str, set[Requester]] = {}
-        self._verdicts: dict[str, Verdict] = {}
+        self._verdicts: dict[str, RequestVerdict] = {}
         self._considered: set[str] = set()
         """Topics about which a decision is under way."""
         self._ends: list[tuple[float, str, str, str]] = []
         self._count = 0
-        self.counters = DeskCounters()
+        self.counters = ManagerCounters()
 
     # What is on disk.
 
     def restore(
         self,
-        held: Iterable[Held],
+        held: Iterable[HeldRequest],
         known: Iterable[Known],
-        verdicts: Mapping[str, Verdict],
+        verdicts: Mapping[str, RequestVerdict],
         followed: Iterable[str],
         now: float,
-    ) -> Outcome:
+    ) -> ManagerOutcome:
         """Take up what was held before a restart, and say what was never decided, and what of all that is followed
         nobody wants."""
-        stray: list[Held] = []
+        stray: list[HeldRequest] = []
         for one in held:
             if one.zone in self._zones:
                 self._hold(replace(one, until=max(one.until, now + RESTART_GRACE)))
@@ -135,32 +142,34 @@ class ManagerDesk:
         consider = tuple(topic for topic in self._holders if topic not in self._verdicts)
         self._considered.update(consider)
         ended = tuple(sorted(topic for topic in {*followed, *verdicts} if topic not in self._holders))
-        return Outcome((), tuple(stray), consider, ended, tuple(self._held))
+        return ManagerOutcome((), tuple(stray), consider, ended, tuple(self._held))
 
     # What comes in.
 
-    def hear(self, message: Requests, now: float, signer: str = "") -> Outcome:
+    def hear(self, message: TopicRequests, now: float, signer: str = "") -> ManagerOutcome:
         """`signer`: the hash of the key that signed the list; empty when nobody did."""
         key = (message.zone, message.requester)
         if message.zone not in self._zones:
-            return Outcome(refused=f"{message.zone[:100]} is not managed here")
+            return ManagerOutcome(refused=f"{message.zone[:100]} is not managed here")
         before = self._known.get(key)
         if before is not None and before.signer not in ("", signer):
             self.counters.forged += 1
-            return Outcome(refused=f"a list of {message.requester} that is not signed with its key")
+            return ManagerOutcome(refused=f"a list of {message.requester} that is not signed with its key")
         stranger = bool(self._limits.keys) and signer not in self._limits.keys
         if before is not None and not before.signer and signer and not stranger:
             del self._known[key]  # what was said in its name before it signed does not bind it
             before = None
         if before is not None and message.serial < before.serial:
             self.counters.replayed += 1
-            return Outcome(refused=f"a list of {message.requester} that is older than the last one")
+            return ManagerOutcome(refused=f"a list of {message.requester} that is older than the last one")
         forgotten: tuple[Requester, ...] = ()
         if before is None and len(self._known) >= self._limits.max_requesters:
             idle = next((one for one in self._known if one not in self._held), None)
             if idle is None:
                 self.counters.turned_away += 1
-                return Outcome(refused=f"{self._limits.max_requesters} gateways are heard already, which is the limit")
+                return ManagerOutcome(
+                    refused=f"{self._limits.max_requesters} gateways are heard already, which is the limit"
+                )
             self._forget(idle)
             forgotten = (idle,)
         # Who may not ask at all does not get to keep a requester's name from its owner either.
@@ -170,19 +179,21 @@ class ManagerDesk:
         unfit = self._naming.mismatch(f"{message.scheme}/{message.hash}")
         if stranger:
             unfit = "it answers only gateways whose keys it was told, and this one's is not among them"
-        wanted = {request.topic: request for request in message.requests if request.mode is Mode.SUBSCRIBE}
+        wanted = {request.topic: request for request in message.requests if request.mode is RequestMode.SUBSCRIBE}
         if before is not None and message.serial == before.serial:
             self._refuse(key, {topic: one for topic, one in wanted.items() if not self._holds(key, topic)}, unfit)
-            return Outcome(answer=(key,))
+            return ManagerOutcome(answer=(key,))
         outcome = self._new_list(key, wanted, unfit, now)
         return replace(outcome, known=known, forgotten=forgotten)
 
-    def _new_list(self, key: Requester, wanted: dict[str, Request], unfit: str | None, now: float) -> Outcome:
+    def _new_list(
+        self, key: Requester, wanted: dict[str, TopicRequest], unfit: str | None, now: float
+    ) -> ManagerOutcome:
         ended: list[str] = []
         dropped = [held for topic, held in self._held.get(key, {}).items() if unfit or topic not in wanted]
         for held in dropped:
             ended += self._release(held)
-        taken: list[Held] = []
+        taken: list[HeldRequest] = []
         consider: list[str] = []
         refused = self._refuse(key, wanted, unfit)
         for topic, request in wanted.items():
@@ -198,10 +209,10 @@ class ManagerDesk:
                 if self._asks_anew(topic):
                     consider.append(topic)
         ended = [topic for topic in ended if topic not in self._holders]
-        return Outcome(tuple(taken), tuple(dropped), tuple(consider), tuple(ended), (key,))
+        return ManagerOutcome(tuple(taken), tuple(dropped), tuple(consider), tuple(ended), (key,))
 
-    def expire(self, now: float) -> Outcome:
-        over: list[Held] = []
+    def expire(self, now: float) -> ManagerOutcome:
+        over: list[HeldRequest] = []
         ended: list[str] = []
         while self._ends and self._ends[0][0] <= now:
             until, zone, requester, topic = heapq.heappop(self._ends)
@@ -210,9 +221,9 @@ class ManagerDesk:
                 over.append(held)
                 ended += self._release(held)
         answer = tuple(dict.fromkeys((held.zone, held.requester) for held in over))
-        return Outcome((), tuple(over), (), tuple(ended), answer)
+        return ManagerOutcome((), tuple(over), (), tuple(ended), answer)
 
-    def decide(self, topic: str, verdict: Verdict) -> tuple[Requester, ...]:
+    def decide(self, topic: str, verdict: RequestVerdict) -> tuple[Requester, ...]:
         """Who is to be answered. A decision about what nobody wants any more is forgotten."""
         holders = self._holders.get(topic)
         if holders is None:
@@ -231,17 +242,17 @@ class ManagerDesk:
 
     # What goes out.
 
-    def answers(self, key: Requester) -> Answers:
+    def answers(self, key: Requester) -> RequestAnswers:
         zone, requester = key
-        answers: list[Answer] = []
+        answers: list[RequestAnswer] = []
         for topic, held in self._held.get(key, {}).items():
             verdict = self._verdicts.get(topic)
             if verdict is not None:
-                answers.append(Answer(topic, held.number, verdict.accepted, shortened(verdict.reason)))
+                answers.append(RequestAnswer(topic, held.number, verdict.accepted, shortened(verdict.reason)))
         for topic, (number, reason) in self._refused.get(key, {}).items():
-            answers.append(Answer(topic, number, False, reason))
+            answers.append(RequestAnswer(topic, number, False, reason))
         heard = self._known[key].serial if key in self._known else 0
-        return Answers(zone, requester, self._name, self._naming.announcement, heard, tuple(answers))
+        return RequestAnswers(zone, requester, self._name, self._naming.announcement, heard, tuple(answers))
 
     def wanted(self, topic: str) -> bool:
         return topic in self._holders
@@ -255,11 +266,11 @@ class ManagerDesk:
         """Requesters that were heard and are remembered."""
         return len(self._known)
 
-    def verdict(self, topic: str) -> Verdict | None:
+    def verdict(self, topic: str) -> RequestVerdict | None:
         return self._verdicts.get(topic)
 
     @property
-    def held(self) -> list[Held]:
+    def held(self) -> list[HeldRequest]:
         return [held for topics in self._held.values() for held in topics.values()]
 
     # Inside.
@@ -267,7 +278,7 @@ class ManagerDesk:
     def _holds(self, key: Requester, topic: str) -> bool:
         return topic in self._held.get(key, {})
 
-    def _refuse(self, key: Requester, wanted: Mapping[str, Request], unfit: str | None) -> set[str]:
+    def _refuse(self, key: Requester, wanted: Mapping[str, TopicRequest], unfit: str | None) -> set[str]:
         """Write down why some of these can never be had. Replaces what was written down before."""
         self._clear_refusals(key)
         refused: set[str] = set()
@@ -278,7 +289,7 @@ class ManagerDesk:
                 self._note_refusal(key, request, reason)
         return refused
 
-    def _note_refusal(self, key: Requester, request: Request, reason: str) -> None:
+    def _note_refusal(self, key: Requester, request: TopicRequest, reason: str) -> None:
         if self._refusals >= self._limits.max_topics:
             self.counters.unexplained += 1
             return
@@ -312,13 +323,13 @@ class ManagerDesk:
             return f"{self._limits.max_topics} topics are followed here already, which is the limit"
         return None
 
-    def _take(self, key: Requester, request: Request, now: float) -> Held | None:
+    def _take(self, key: Requester, request: TopicRequest, now: float) -> HeldRequest | None:
         """None when it is the request that is known already: hearing it again does not prolong it."""
         before = self._held.get(key, {}).get(request.topic)
         if before is not None and request.number <= before.number:
             return None
         until = now + min(float(request.lease), self._limits.max_lease)
-        held = Held(*key, request.topic, request.number, until)
+        held = HeldRequest(*key, request.topic, request.number, until)
         self._hold(held)
         return held
 
@@ -331,7 +342,7 @@ class ManagerDesk:
         self._considered.add(topic)
         return True
 
-    def _hold(self, held: Held) -> None:
+    def _hold(self, held: HeldRequest) -> None:
         key = (held.zone, held.requester)
         topics = self._held.setdefault(key, {})
         self._count += held.topic not in topics
@@ -342,7 +353,7 @@ class ManagerDesk:
             heapq.heapify(self._ends)
         self._holders.setdefault(held.topic, set()).add(key)
 
-    def _release(self, held: Held) -> list[str]:
+    def _release(self, held: HeldRequest) -> list[str]:
         key = (held.zone, held.requester)
         topics = self._held[key]
         del topics[held.topic]

@@ -1,8 +1,8 @@
 """A node's dealings with the rendezvous: what it declared there, what it has asked, and staying in step.
 
-The rendezvous knows nodes, not applications. So a wish is declared with the first application that has it and withdrawn
-with the last, whatever happens between. `KeepAlive` carries a digest of all that is declared; a rendezvous that knows
-otherwise says so, and the node declares everything again.
+The rendezvous knows nodes, not applications. So an intent is declared with the first application that has it and
+withdrawn with the last, whatever happens between. `KeepAlive` carries a digest of all that is declared; a rendezvous
+that knows otherwise says so, and the node declares everything again.
 
 Sans-I/O: messages for the rendezvous come out of `next_message`, its answers go into `receive`.
 """
@@ -33,7 +33,7 @@ from psirp_stack.control.messages import (
     UnsubscribeItem,
     UnsubscribeScope,
 )
-from psirp_stack.rendezvous.declarations import Role, declaration_hash
+from psirp_stack.rendezvous.declarations import DeclaredRole, declaration_hash
 
 Answer = Callable[[Code, str], None]
 """Told how a request ended."""
@@ -41,7 +41,7 @@ ExplanationTaker = Callable[[Explanation | Reply], None]
 SignRequest = Callable[[RendezvousRequest | Declaration], Credential | None]
 """Proves who asks; None for what needs no proof."""
 Signed = TypeVar("Signed", bound=RendezvousRequest | Declaration)
-Key = tuple[Role, bytes, bytes]
+Key = tuple[DeclaredRole, bytes, bytes]
 """What a node is to an item; the Rid is zero for a scope."""
 
 
@@ -50,7 +50,7 @@ NEVER_ANSWERED = "the rendezvous got the request and never answered: it was prob
 
 
 @dataclass(frozen=True, slots=True)
-class WishConfig:
+class IntentConfig:
     """Times in seconds."""
 
     keep_alive: float = 8.0
@@ -63,18 +63,18 @@ class WishConfig:
     answer, and nobody else will."""
 
 
-class Standing(Enum):
-    """Where a wish stands."""
+class IntentState(Enum):
+    """Where an intent stands."""
 
     ASKING = 1
     GRANTED = 2
 
 
 @dataclass(slots=True)
-class _Wish:
+class _Intent:
     number: int
     """Of the request that declared it: an answer to an earlier one, withdrawn since, is not about this."""
-    standing: Standing = Standing.ASKING
+    standing: IntentState = IntentState.ASKING
     waiting: list[Answer] = field(default_factory=list)
 
 
@@ -83,26 +83,26 @@ class _Unanswered:
     """A request on its way. At most one of the three says what its answer means."""
 
     request: RendezvousRequest
-    wish: Key | None = None
+    intent: Key | None = None
     answer: Answer | None = None
     explanation: ExplanationTaker | None = None
     arrived_at: float | None = None
 
 
-class Wishes:
+class SubscriptionIntents:
     """What this life of a node wants of the rendezvous."""
 
-    def __init__(self, boot: int, sign: SignRequest | None = None, config: WishConfig | None = None) -> None:
+    def __init__(self, boot: int, sign: SignRequest | None = None, config: IntentConfig | None = None) -> None:
         self.boot = boot
-        self.config = config if config is not None else WishConfig()
+        self.config = config if config is not None else IntentConfig()
         self.redeclared = 0
         """Times everything was declared again because the rendezvous was out of step."""
         self.never_answered = 0
         """Requests that arrived at the rendezvous, and that it did not live to answer."""
         self.on_withdrawn: Callable[[Key, Code, str], None] | None = None
-        """Told of wishes that the rendezvous took back after it had granted them."""
+        """Told of intents that the rendezvous took back after it had granted them."""
         self._sign = sign
-        self._wishes: dict[Key, _Wish] = {}
+        self._intents: dict[Key, _Intent] = {}
         self._unanswered: dict[int, _Unanswered] = {}
         self._out: deque[tuple[float, RendezvousRequest]] = deque()
         self._digest = 0
@@ -116,11 +116,11 @@ class Wishes:
         self._registered_with: str | None = None
 
     def __contains__(self, key: Key) -> bool:
-        return key in self._wishes
+        return key in self._intents
 
     def granted(self, key: Key) -> bool:
-        wish = self._wishes.get(key)
-        return wish is not None and wish.standing is Standing.GRANTED
+        intent = self._intents.get(key)
+        return intent is not None and intent.standing is IntentState.GRANTED
 
     @property
     def unanswered(self) -> int:
@@ -128,32 +128,32 @@ class Wishes:
 
     # What the node's applications ask for.
 
-    def want(self, role: Role, sid: bytes, rid: bytes, answer: Answer, now: float) -> None:
-        """Declare a wish, once; `answer` is called when the rendezvous has said yes or no, or has said yes before."""
+    def want(self, role: DeclaredRole, sid: bytes, rid: bytes, answer: Answer, now: float) -> None:
+        """Declare an intent, once; `answer` is called when the rendezvous has said yes or no, or said yes before."""
         self.now = now
         key = (role, sid, rid)
-        wish = self._wishes.get(key)
-        if wish is None:
+        intent = self._intents.get(key)
+        if intent is None:
             if len(self._unanswered) >= self.config.max_unanswered:
                 answer(Code.LIMIT_REACHED, TOO_MANY)
                 return
-            wish = self._wishes[key] = _Wish(self._next_number())
-            request = self._signed(_declaring(role, wish.number, sid, rid))
-            wish.waiting.append(answer)
-            self._send(request, now, wish=key)
-        elif wish.standing is Standing.GRANTED:
+            intent = self._intents[key] = _Intent(self._next_number())
+            request = self._signed(_declaring(role, intent.number, sid, rid))
+            intent.waiting.append(answer)
+            self._send(request, now, intent=key)
+        elif intent.standing is IntentState.GRANTED:
             answer(Code.SUCCESS, "")
         else:
-            wish.waiting.append(answer)
+            intent.waiting.append(answer)
 
-    def leave(self, role: Role, sid: bytes, rid: bytes, now: float) -> None:
-        """Withdraw a wish. Whoever still waits for its answer is told that it was withdrawn."""
-        wish = self._wishes.pop((role, sid, rid), None)
-        if wish is None:
+    def leave(self, role: DeclaredRole, sid: bytes, rid: bytes, now: float) -> None:
+        """Withdraw an intent. Whoever still waits for its answer is told that it was withdrawn."""
+        intent = self._intents.pop((role, sid, rid), None)
+        if intent is None:
             return
-        if wish.standing is Standing.GRANTED:
+        if intent.standing is IntentState.GRANTED:
             self._digest ^= declaration_hash(role, sid, rid)
-        for answer in wish.waiting:
+        for answer in intent.waiting:
             answer(Code.DOES_NOT_EXIST, "withdrawn before the rendezvous answered")
         self._send(_withdrawing(role, self._next_number(), sid, rid), now)
 
@@ -177,7 +177,9 @@ class Wishes:
         match message:
             case DeclarationsRefused():
                 for refused in message.refused:
-                    self._take_back((Role(refused.role), refused.sid, refused.rid), Code(refused.code), refused.reason)
+                    self._take_back(
+                        (DeclaredRole(refused.role), refused.sid, refused.rid), Code(refused.code), refused.reason
+                    )
             case Explanation():
                 asked = self._unanswered.pop(message.number, None)
                 if asked is not None and asked.explanation is not None:
@@ -235,25 +237,25 @@ class Wishes:
     # Inside.
 
     def _register_anew(self, now: float) -> None:
-        """Another rendezvous knows nothing of this node: declare all wishes, then ask again what was not answered."""
+        """Another rendezvous knows nothing of this node: declare all intents, then ask again what was not answered."""
         unanswered, self._unanswered = self._unanswered, {}
         self._out.clear()
-        if self._wishes:
+        if self._intents:
             self._declare_everything(now)
         for asked in unanswered.values():
-            if asked.wish is not None:
-                wish = self._wishes.get(asked.wish)
-                if wish is None or wish.standing is not Standing.ASKING or wish.number != asked.request.number:
+            if asked.intent is not None:
+                intent = self._intents.get(asked.intent)
+                if intent is None or intent.standing is not IntentState.ASKING or intent.number != asked.request.number:
                     continue
-                wish.number = self._next_number()
-                request = self._signed(_declaring(asked.wish[0], wish.number, *asked.wish[1:]))
+                intent.number = self._next_number()
+                request = self._signed(_declaring(asked.intent[0], intent.number, *asked.intent[1:]))
             elif asked.answer is not None or asked.explanation is not None:
                 request = msgspec.structs.replace(asked.request, number=self._next_number())
                 if asked.answer is not None:
                     request = self._signed(request)
             else:
                 continue  # signs of life, and what was withdrawn: the declaration says it
-            self._send(request, now, asked.wish, asked.answer, asked.explanation)
+            self._send(request, now, asked.intent, asked.answer, asked.explanation)
 
     def _ask_again(self, now: float) -> None:
         """A rendezvous that was killed with a request in its hands never answers it, and while an answer is awaited
@@ -267,10 +269,12 @@ class Wishes:
         for number in lost:
             asked = self._unanswered.pop(number)
             self.never_answered += 1
-            wish = None if asked.wish is None else self._wishes.get(asked.wish)
-            if asked.wish is not None and wish is not None and wish.number == number:
-                wish.number = self._next_number()
-                self._send(self._signed(_declaring(asked.wish[0], wish.number, *asked.wish[1:])), now, asked.wish)
+            intent = None if asked.intent is None else self._intents.get(asked.intent)
+            if asked.intent is not None and intent is not None and intent.number == number:
+                intent.number = self._next_number()
+                self._send(
+                    self._signed(_declaring(asked.intent[0], intent.number, *asked.intent[1:])), now, asked.intent
+                )
             elif asked.answer is not None:
                 asked.answer(Code.UNREACHABLE, NEVER_ANSWERED)
             elif asked.explanation is not None:
@@ -290,11 +294,11 @@ class Wishes:
         self,
         request: RendezvousRequest,
         now: float,
-        wish: Key | None = None,
+        intent: Key | None = None,
         answer: Answer | None = None,
         explanation: ExplanationTaker | None = None,
     ) -> None:
-        self._unanswered[request.number] = _Unanswered(request, wish, answer, explanation)
+        self._unanswered[request.number] = _Unanswered(request, intent, answer, explanation)
         self._out.append((now + self.config.wait_for_rendezvous, request))
 
     def _replied(self, reply: Reply, now: float) -> None:
@@ -302,8 +306,8 @@ class Wishes:
         if asked is None:
             return
         code = Code(reply.code)
-        if asked.wish is not None:
-            self._settle(asked.wish, reply.number, code, reply.reason)
+        if asked.intent is not None:
+            self._settle(asked.intent, reply.number, code, reply.reason)
         elif asked.answer is not None:
             asked.answer(code, reply.reason)
         elif asked.explanation is not None:
@@ -313,26 +317,26 @@ class Wishes:
             self._declare_everything(now)
 
     def _settle(self, key: Key, number: int, code: Code, reason: str) -> None:
-        wish = self._wishes.get(key)
-        if wish is None or wish.number != number:
+        intent = self._intents.get(key)
+        if intent is None or intent.number != number:
             return
         if code is Code.SUCCESS:
-            if wish.standing is Standing.ASKING:
+            if intent.standing is IntentState.ASKING:
                 self._digest ^= declaration_hash(*key)
-            wish.standing = Standing.GRANTED
+            intent.standing = IntentState.GRANTED
         else:
-            del self._wishes[key]
-        waiting, wish.waiting = wish.waiting, []
+            del self._intents[key]
+        waiting, intent.waiting = intent.waiting, []
         for answer in waiting:
             answer(code, reason)
 
     def _take_back(self, key: Key, code: Code, reason: str) -> None:
-        wish = self._wishes.pop(key, None)
-        if wish is None:
+        intent = self._intents.pop(key, None)
+        if intent is None:
             return
-        if wish.standing is Standing.GRANTED:
+        if intent.standing is IntentState.GRANTED:
             self._digest ^= declaration_hash(*key)
-        for answer in wish.waiting:
+        for answer in intent.waiting:
             answer(code, reason)
         if self.on_withdrawn is not None:
             self.on_withdrawn(key, code, reason)
@@ -340,7 +344,7 @@ class Wishes:
     def _declare_everything(self, now: float) -> None:
         self.redeclared += 1
         # Also those that are not answered yet: what is not declared here is taken for withdrawn.
-        entries = [self._signed(Declaration(role, sid, rid)) for role, sid, rid in self._wishes]
+        entries = [self._signed(Declaration(role, sid, rid)) for role, sid, rid in self._intents]
         parts = max(1, -(-len(entries) // MAX_ENTRIES))
         for part in range(parts):
             some = tuple(entries[part * MAX_ENTRIES : (part + 1) * MAX_ENTRIES])
@@ -349,21 +353,21 @@ class Wishes:
         self._declared_at = self._numbers
 
 
-def _declaring(role: Role, number: int, sid: bytes, rid: bytes) -> RendezvousRequest:
+def _declaring(role: DeclaredRole, number: int, sid: bytes, rid: bytes) -> RendezvousRequest:
     match role:
-        case Role.PUBLISHES:
+        case DeclaredRole.PUBLISHES:
             return PublishItem(number, sid, rid)
-        case Role.SUBSCRIBES:
+        case DeclaredRole.SUBSCRIBES:
             return SubscribeItem(number, sid, rid)
-        case Role.WATCHES:
+        case DeclaredRole.WATCHES:
             return SubscribeScope(number, sid)
 
 
-def _withdrawing(role: Role, number: int, sid: bytes, rid: bytes) -> RendezvousRequest:
+def _withdrawing(role: DeclaredRole, number: int, sid: bytes, rid: bytes) -> RendezvousRequest:
     match role:
-        case Role.PUBLISHES:
+        case DeclaredRole.PUBLISHES:
             return UnpublishItem(number, sid, rid)
-        case Role.SUBSCRIBES:
+        case DeclaredRole.SUBSCRIBES:
             return UnsubscribeItem(number, sid, rid)
-        case Role.WATCHES:
+        case DeclaredRole.WATCHES:
             return UnsubscribeScope(number, sid)

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
-from gateway.events import StoreFailed
+from gateway.events import GatewayStoreFailed
 from storage.backoff import BackOff, Waits
 
 AT_ONCE = 64
@@ -17,13 +17,13 @@ BETWEEN_TRIES = BackOff(0.2, longest=10.0)
 K = TypeVar("K", bound=Hashable)
 
 
-class Errands(Generic[K]):
+class KeyedWorker(Generic[K]):
     """`run(key)` does what is left for a key and says whether all of it is done; otherwise it is asked again later."""
 
     def __init__(
         self,
         run: Callable[[K], Awaitable[bool]],
-        observer: Callable[[StoreFailed], None] | None = None,
+        observer: Callable[[GatewayStoreFailed], None] | None = None,
         at_once: int = AT_ONCE,
     ) -> None:
         self._run = run
@@ -63,7 +63,7 @@ class Errands(Generic[K]):
             except Exception as error:  # a full disk may have room again later; whatever it is, it ends no errand
                 done = False
                 if self._observer is not None:
-                    self._observer(StoreFailed(str(error)))
+                    self._observer(GatewayStoreFailed(str(error)))
             if done:
                 waits.reset()
                 continue

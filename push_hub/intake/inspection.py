@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from push_hub.discovery import is_xml, media_type
-from push_hub.intake.feeds import Entry, Feed, PollHints, reduce_to, unseen
+from push_hub.intake.feeds import Feed, FeedEntry, PollHints, reduce_to, unseen
 from push_hub.intake.ports import FeedReader
-from push_hub.intake.store import IntakeStore, Source
+from push_hub.intake.store import FetchSource, IntakeStore
 from push_hub.intake.threads import Threads
 from push_hub.model import Content
 from push_hub.xmlguard import check_prolog
@@ -16,40 +16,40 @@ NO_FEEDS = frozenset({"application/xhtml+xml", "image/svg+xml"})
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Inspection:
     """A document compared with what was known of it. `new_entries` is None for other things than feeds."""
 
     content: Content
     changed: bool
     digest: bytes
     frame: bytes | None = None
-    entries: Sequence[Entry] = ()
+    entries: Sequence[FeedEntry] = ()
     new_entries: int | None = None
     hints: PollHints | None = None
 
 
-class Looker:
+class DocumentInspector:
     def __init__(self, store: IntakeStore, reader: FeedReader, threads: Threads) -> None:
         self._store = store
         self._reader = reader
         self._threads = threads
 
-    async def look(self, topic: str, content: Content, source: Source) -> Look:
+    async def look(self, topic: str, content: Content, source: FetchSource) -> Inspection:
         """Compare with what was seen before. Raises `UnsafeXmlError`."""
-        whole = await self.glance(content, source)
+        whole = await self.inspect_bytes(content, source)
         return await self.take_apart(topic, whole, source) if whole.changed else whole
 
-    async def glance(self, content: Content, source: Source) -> Look:
+    async def inspect_bytes(self, content: Content, source: FetchSource) -> Inspection:
         """Are these other bytes than before, and safe to pass on? Raises `UnsafeXmlError`."""
         digest = await self._threads.run_on(content.body, _digest, content.body)
         if digest == source.body_digest:
             # The same bytes: nothing is new, whatever a parser would make of them.
-            return Look(content, False, digest, source.frame, new_entries=0 if source.frame else None)
+            return Inspection(content, False, digest, source.frame, new_entries=0 if source.frame else None)
         if _may_be_feed(content):
             await self._threads.run_on(content.body, check_prolog, content.body)
-        return Look(content, True, digest)
+        return Inspection(content, True, digest)
 
-    async def take_apart(self, topic: str, whole: Look, source: Source) -> Look:
+    async def take_apart(self, topic: str, whole: Inspection, source: FetchSource) -> Inspection:
         """What is new in a document that was glanced at. Raises `UnsafeXmlError`."""
         content = whole.content
         if not _may_be_feed(content):
@@ -59,9 +59,9 @@ class Looker:
             return whole
         return await self._threads.run(self._compare, topic, whole, feed, source)
 
-    def _compare(self, topic: str, whole: Look, feed: Feed, source: Source) -> Look:
+    def _compare(self, topic: str, whole: Inspection, feed: Feed, source: FetchSource) -> Inspection:
         new = unseen(feed, self._store.seen(topic))
-        return Look(
+        return Inspection(
             replace(whole.content, changes=reduce_to(whole.content.body, feed, new)),
             bool(new) or feed.frame != source.frame,
             whole.digest,

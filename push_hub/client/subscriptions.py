@@ -3,7 +3,7 @@
     ASKED   --verified subscribe-->   ACTIVE  --renewal due-->  ASKED (with its lease still running)
     ASKED   --denied-->  DENIED       ACTIVE  --unsubscribe-->  LEAVING  --verified unsubscribe-->  GONE
 
-The functions take the time as an argument and do no I/O; `WishStore` writes what they return.
+The functions take the time as an argument and do no I/O; `ClientSubscriptionStore` writes what they return.
 """
 
 import secrets
@@ -61,7 +61,7 @@ TOKEN_BYTES = 24
 SECRET_BYTES = 32
 
 
-class State(StrEnum):
+class SubscriptionState(StrEnum):
     ASKED = "asked"
     ACTIVE = "active"
     LEAVING = "leaving"
@@ -70,7 +70,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ClientSubscription:
     """`token` is the unguessable end of the callback's path; `reason` the last thing that happened, in words.
 
     A renewal goes out with `next_token`; verified, it becomes the token, and the old one is `retired`: deliveries
@@ -82,7 +82,7 @@ class Wish:
     topic: str
     hub: str
     secret: bytes | None
-    state: State
+    state: SubscriptionState
     lease_until: float = 0.0
     renew_at: float = 0.0
     attempts: int = 0
@@ -97,30 +97,34 @@ def new_token() -> str:
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
-def new_wish(topic: str, hub: str, now: float, page: str = "", *, secret_over_http: bool = False) -> Wish:
+def new_subscription(
+    topic: str, hub: str, now: float, page: str = "", *, secret_over_http: bool = False
+) -> ClientSubscription:
     """S3, S4: callback and secret are random and its own; the secret only travels over https, unless told."""
     safe = secret_over_http or hub.lower().startswith("https:")
     secret = secrets.token_hex(SECRET_BYTES).encode() if safe else None
-    return Wish(new_token(), topic, hub, secret, State.ASKED, renew_at=now + ASK_AGAIN_BASE, page=page)
+    return ClientSubscription(
+        new_token(), topic, hub, secret, SubscriptionState.ASKED, renew_at=now + ASK_AGAIN_BASE, page=page
+    )
 
 
-def renewing(wish: Wish) -> Wish:
+def renewing(subscription: ClientSubscription) -> ClientSubscription:
     """S3: a renewal gets a callback of its own."""
-    return wish if wish.next_token is not None else replace(wish, next_token=new_token())
+    return subscription if subscription.next_token is not None else replace(subscription, next_token=new_token())
 
 
-def asked(wish: Wish, now: float, reason: str) -> Wish:
+def asked(subscription: ClientSubscription, now: float, reason: str) -> ClientSubscription:
     """A request went out (or failed): when no verification comes, ask again, ever less often."""
-    attempts = wish.attempts + 1
+    attempts = subscription.attempts + 1
     delay = min(ASK_AGAIN_CAP, ASK_AGAIN_BASE * 2.0 ** min(attempts - 1, 30))
-    if wish.lease_until:
+    if subscription.lease_until:
         # Towards its end ever more often, and ever less often after it: nothing is pushed here meanwhile.
-        delay = min(delay, max(ASK_AGAIN_LEAST, ASK_AGAIN_OF_LEASE * abs(wish.lease_until - now)))
-    return replace(wish, attempts=attempts, renew_at=now + delay, reason=reason)
+        delay = min(delay, max(ASK_AGAIN_LEAST, ASK_AGAIN_OF_LEASE * abs(subscription.lease_until - now)))
+    return replace(subscription, attempts=attempts, renew_at=now + delay, reason=reason)
 
 
 def verified(
-    wish: Wish,
+    subscription: ClientSubscription,
     mode: str,
     topic: str,
     lease_seconds: str | None,
@@ -128,15 +132,22 @@ def verified(
     *,
     token: str | None = None,
     verify_token: str | None = None,
-) -> Wish | None:
+) -> ClientSubscription | None:
     """S5, S7: the wish after this intent check at `token`, or None when nothing like it is wanted."""
-    if topic != wish.topic or verify_token != wish.verify_token:
+    if topic != subscription.topic or verify_token != subscription.verify_token:
         return None
-    if token is not None and token not in (wish.token, wish.next_token):
+    if token is not None and token not in (subscription.token, subscription.next_token):
         return None
-    if mode == "unsubscribe" and wish.state is State.LEAVING:
-        return replace(wish, state=State.GONE, lease_until=now, renew_at=now, reason="unsubscribed", next_token=None)
-    if mode != "subscribe" or wish.state not in (State.ASKED, State.ACTIVE):
+    if mode == "unsubscribe" and subscription.state is SubscriptionState.LEAVING:
+        return replace(
+            subscription,
+            state=SubscriptionState.GONE,
+            lease_until=now,
+            renew_at=now,
+            reason="unsubscribed",
+            next_token=None,
+        )
+    if mode != "subscribe" or subscription.state not in (SubscriptionState.ASKED, SubscriptionState.ACTIVE):
         return None
     if (
         lease_seconds is None
@@ -145,11 +156,11 @@ def verified(
     ):
         return None
     lease = min(int(lease_seconds[:10]), MAX_LEASE)
-    if token is not None and token == wish.next_token:
-        wish = replace(wish, token=token, next_token=None, retired=wish.token)
+    if token is not None and token == subscription.next_token:
+        subscription = replace(subscription, token=token, next_token=None, retired=subscription.token)
     return replace(
-        wish,
-        state=State.ACTIVE,
+        subscription,
+        state=SubscriptionState.ACTIVE,
         lease_until=now + lease,
         renew_at=now + lease * RENEW_AT_FRACTION,
         attempts=0,
@@ -157,42 +168,45 @@ def verified(
     )
 
 
-def denied(wish: Wish, topic: str, reason: str) -> Wish | None:
+def denied(subscription: ClientSubscription, topic: str, reason: str) -> ClientSubscription | None:
     """S8: the subscription is gone; asking again later is the owner's decision."""
-    if topic != wish.topic or wish.state in (State.GONE, State.DENIED):
+    if topic != subscription.topic or subscription.state in (SubscriptionState.GONE, SubscriptionState.DENIED):
         return None
-    return replace(wish, state=State.DENIED, lease_until=0.0, reason=f"denied: {reason[:200]}")
+    return replace(subscription, state=SubscriptionState.DENIED, lease_until=0.0, reason=f"denied: {reason[:200]}")
 
 
-def takes_deliveries(wish: Wish, now: float) -> bool:
+def takes_deliveries(subscription: ClientSubscription, now: float) -> bool:
     """While a lease runs, also when it is being renewed or ended."""
-    return wish.state in (State.ASKED, State.ACTIVE, State.LEAVING) and wish.lease_until > now
+    return (
+        subscription.state in (SubscriptionState.ASKED, SubscriptionState.ACTIVE, SubscriptionState.LEAVING)
+        and subscription.lease_until > now
+    )
 
 
-def _wish(row: Row) -> Wish:
+def _subscription(row: Row) -> ClientSubscription:
     token, topic, hub, secret, state, *others = row
-    return Wish(token, topic, hub, secret, State(state), *others)
+    return ClientSubscription(token, topic, hub, secret, SubscriptionState(state), *others)
 
 
-class WishStore:
+class ClientSubscriptionStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def save(self, wish: Wish) -> Future[None]:
+    def save(self, subscription: ClientSubscription) -> Future[None]:
         row = (
-            wish.token,
-            wish.topic,
-            wish.hub,
-            wish.secret,
-            str(wish.state),
-            wish.lease_until,
-            wish.renew_at,
-            wish.attempts,
-            wish.reason,
-            wish.next_token,
-            wish.retired,
-            wish.page,
-            wish.verify_token,
+            subscription.token,
+            subscription.topic,
+            subscription.hub,
+            subscription.secret,
+            str(subscription.state),
+            subscription.lease_until,
+            subscription.renew_at,
+            subscription.attempts,
+            subscription.reason,
+            subscription.next_token,
+            subscription.retired,
+            subscription.page,
+            subscription.verify_token,
         )
 
         def work(tx: Transaction) -> None:
@@ -200,38 +214,38 @@ class WishStore:
 
         return self._database.write(work)
 
-    def by_token(self, token: str) -> Wish | None:
+    def by_token(self, token: str) -> ClientSubscription | None:
         """The wish with this token: its present, next or retired one."""
         return self._one("SELECT * FROM wishes WHERE token = ?1 OR next_token = ?1 OR retired = ?1", (token,))
 
-    def by_topic(self, topic: str, hub: str) -> Wish | None:
+    def by_topic(self, topic: str, hub: str) -> ClientSubscription | None:
         return self._one("SELECT * FROM wishes WHERE topic = ? AND hub = ?", (topic, hub))
 
-    def of_topic(self, topic: str) -> list[Wish]:
+    def of_topic(self, topic: str) -> list[ClientSubscription]:
         """At all hubs, also those that are over."""
-        return [_wish(row) for row in self._database.read("SELECT * FROM wishes WHERE topic = ?", (topic,))]
+        return [_subscription(row) for row in self._database.read("SELECT * FROM wishes WHERE topic = ?", (topic,))]
 
-    def by_page(self, page: str) -> list[Wish]:
+    def by_page(self, page: str) -> list[ClientSubscription]:
         """Wishes that were found at a page and are not over."""
         rows = self._database.read(
             "SELECT * FROM wishes WHERE page = ? AND state IN ('asked', 'active')",
             (page,),
         )
-        return [_wish(row) for row in rows]
+        return [_subscription(row) for row in rows]
 
     def pages(self) -> list[str]:
         """Where wishes were found that are not over."""
         rows = self._database.read("SELECT DISTINCT page FROM wishes WHERE state IN ('asked', 'active') AND page != ''")
         return [str(page) for (page,) in rows]
 
-    def due(self, now: float, limit: int) -> list[Wish]:
+    def due(self, now: float, limit: int) -> list[ClientSubscription]:
         rows = self._database.read(
             "SELECT * FROM wishes WHERE renew_at <= ? AND state IN ('asked', 'active', 'leaving') "
             "ORDER BY renew_at LIMIT ?",
             (now, limit),
         )
-        return [_wish(row) for row in rows]
+        return [_subscription(row) for row in rows]
 
-    def _one(self, sql: str, parameters: Sequence[str]) -> Wish | None:
+    def _one(self, sql: str, parameters: Sequence[str]) -> ClientSubscription | None:
         rows = self._database.read(sql, parameters)
-        return _wish(rows[0]) if rows else None
+        return _subscription(rows[0]) if rows else None

@@ -12,26 +12,26 @@ from identifiers import ItemId
 from psirp_stack.control.codes import Code
 from psirp_stack.control.messages import ScopePublished, ScopeUnpublished, Served
 from psirp_stack.node import attachment
-from psirp_stack.node.applications import Application, DeskConfig, item_of, nobody
-from psirp_stack.node.attachment import Asked, Consumed, Status, Told
-from psirp_stack.node.publishing import PublishingDesk, WhenDone
-from psirp_stack.node.questions import QuestionDesk
+from psirp_stack.node.applications import Application, RequestTableConfig, item_of, nobody
+from psirp_stack.node.attachment import Asked, Consumed, NodeStatus, Told
+from psirp_stack.node.intents import Key, SubscriptionIntents
+from psirp_stack.node.publishing import PublishRequests, WhenDone
+from psirp_stack.node.questions import QuestionRequests
 from psirp_stack.node.signatures import NodeSignatures
-from psirp_stack.node.subscribing import SubscribingDesk
-from psirp_stack.node.wishes import Key, Wishes
-from psirp_stack.rendezvous.declarations import Role
+from psirp_stack.node.subscribing import SubscribeRequests
+from psirp_stack.rendezvous.declarations import DeclaredRole
 from psirp_stack.transport.events import VersionArrived, VersionSkipped
 from psirp_stack.transport.receiver import Receiver
 from psirp_stack.transport.sender import Sender
 from psirp_stack.transport.versions import Version
 
 
-class Desk:
+class RequestTable:
     """Where the applications of a node are served."""
 
     def __init__(
         self,
-        wishes: Wishes,
+        intents: SubscriptionIntents,
         sender: Sender,
         receiver: Receiver,
         *,
@@ -39,18 +39,18 @@ class Desk:
         status: Callable[[], str],
         paths: Callable[[attachment.AskPaths], str],
         signatures: NodeSignatures,
-        config: DeskConfig | None = None,
+        config: RequestTableConfig | None = None,
         published: Callable[[ItemId, Version], None] | None = None,
     ) -> None:
-        self.config = config if config is not None else DeskConfig()
+        self.config = config if config is not None else RequestTableConfig()
         self.applications: list[Application] = []
         self._status = status
         self._paths = paths
-        self._publishing = PublishingDesk(self.config, wishes, sender, signatures, when_done)
+        self._publishing = PublishRequests(self.config, intents, sender, signatures, when_done)
         self._publishing.published = published
-        self._subscribing = SubscribingDesk(self.config, wishes, receiver, signatures, self._publishing)
-        self._questions = QuestionDesk(wishes)
-        wishes.on_withdrawn = self._withdrawn
+        self._subscribing = SubscribeRequests(self.config, intents, receiver, signatures, self._publishing)
+        self._questions = QuestionRequests(intents)
+        intents.on_withdrawn = self._withdrawn
 
     @property
     def published_items(self) -> int:
@@ -116,21 +116,21 @@ class Desk:
             case attachment.Unsubscribe():
                 self._subscribing.leave(application, item_of(request.sid, request.rid), now)
                 application.done(request, Code.SUCCESS)
-            case attachment.PublishScope():
+            case attachment.LocalPublishScope():
                 self._questions.publish_scope(application, request, now)
-            case attachment.UnpublishScope():
+            case attachment.LocalUnpublishScope():
                 self._questions.unpublish_scope(application, request, now)
-            case attachment.SubscribeScope():
+            case attachment.LocalSubscribeScope():
                 self._questions.watch(application, request, now)
-            case attachment.UnsubscribeScope():
+            case attachment.LocalUnsubscribeScope():
                 self._questions.stop_watching(application, request.sid, now)
                 application.done(request, Code.SUCCESS)
-            case attachment.Explain():
+            case attachment.AskExplanation():
                 self._questions.explain(application, request, now)
             case attachment.AskStatus():
-                application.tell(Status(request.number, self._status()))
+                application.tell(NodeStatus(request.number, self._status()))
             case attachment.AskPaths():
-                application.tell(Status(request.number, self._paths(request)))
+                application.tell(NodeStatus(request.number, self._paths(request)))
 
     # What the network brings.
 
@@ -155,11 +155,11 @@ class Desk:
         self._questions.scope_changed(message)
 
     def _withdrawn(self, key: Key, code: Code, reason: str) -> None:
-        """The rendezvous took a wish back, for instance because a scope's policy changed."""
+        """The rendezvous took an intent back, for instance because a scope's policy changed."""
         role, sid, rid = key
-        if role is Role.SUBSCRIBES:
+        if role is DeclaredRole.SUBSCRIBES:
             self._subscribing.withdrawn(sid, rid, code)
-        elif role is Role.PUBLISHES:
+        elif role is DeclaredRole.PUBLISHES:
             self._publishing.forget(item_of(sid, rid), code, reason)
 
     # Time.
