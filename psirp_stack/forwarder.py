@@ -13,9 +13,6 @@ The cache is keyed on the whole 42-byte forwarding header, per arrival link, and
 answers for the header's own validity, the filter and the time to live together. Frames of one flow reach one node
 with one time to live, so that this costs no hits. Dropped frames are not cached: junk cannot push out live flows.
 
-With a `KeyedNode` the same rules hold, but whether a link or the node itself is named is asked of that: tags that only
-this node and the topology manager can compute, and that change with every period. What is cached ends with its period.
-
 A batch leaves as it came: what goes out on one link is collected and handed to that link at once.
 """
 
@@ -24,7 +21,6 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from operator import length_hint
 
-from psirp_stack.filters.keyed import KeyedNode
 from psirp_stack.forwarding_memory import LoopMemory, RouteCache
 from psirp_stack.forwarding_model import FILTER_BYTES, TABLES, Decision, Drop, ForwardingTable, LinkNumber, Tags
 from psirp_stack.forwarding_rules import ForwardingRoute, ForwardingRules
@@ -126,9 +122,7 @@ class Forwarder:
         cache_entries: int = DEFAULT_CACHE_ENTRIES,
         loop_entries: int = DEFAULT_LOOP_ENTRIES,
         loop_window: float = DEFAULT_LOOP_WINDOW,
-        keyed: KeyedNode | None = None,
     ) -> None:
-        """`keyed`: compute tags instead of taking them from the table, which then only says which links there are."""
         if cache_entries < 1 or loop_entries < 1:
             raise ValueError("a forwarder needs room for at least one cached header and one remembered filter")
         self._statistics = ForwarderStatistics()
@@ -139,8 +133,6 @@ class Forwarder:
         self._deliver: Send | None = None
         self._caches: dict[LinkNumber | None, RouteCache[_Known]] = {}
         self._loops = LoopMemory(loop_entries, loop_window)
-        self._keyed = keyed
-        self._periods: tuple[int, ...] = ()
         self.replace_table(table)
 
     @property
@@ -163,8 +155,7 @@ class Forwarder:
 
     def replace_table(self, table: ForwardingTable) -> None:
         """Use another table from now on. What was cached or remembered under the old one is forgotten."""
-        self._rules = ForwardingRules(table, self._keyed)
-        self._rules.periods = self._periods
+        self._rules = ForwardingRules(table)
         self._forget()
         self._loops.clear()
 
@@ -191,8 +182,6 @@ class Forwarder:
 
     def decide(self, frame: bytes, arrival: LinkNumber | None, now: float) -> Decision:
         """What happens to one frame. `arrival` is None for a frame that this node originates."""
-        if self._keyed is not None:
-            self._enter_periods(self._keyed.periods.accepted(now))
         route, leaving, drop = self._judge(frame, arrival, now)
         if drop is not None:
             return Decision((), False, frame, drop)
@@ -205,8 +194,6 @@ class Forwarder:
     def forward(self, frames: Iterable[bytes], arrival: LinkNumber | None, now: float) -> None:
         """Decide on a batch of frames from one link, sending and delivering them through what was attached."""
         batch = frames if isinstance(frames, list) else list(frames)
-        if self._keyed is not None:
-            self._enter_periods(self._keyed.periods.accepted(now))
         routes = self._cache_for(arrival).younger
         if self._loops.first_seen:
             self._loops.expire(now)
@@ -322,20 +309,9 @@ class Forwarder:
             return route, frame, drop
         statistics.detoured += route.detoured
         leaving = route.header + frame[FORWARDING_BYTES:]
-        if (
-            metadata
-            and arrival is not None
-            and self._keyed is None
-            and (way_back := self._rules.table.links.get(arrival))
-        ):
+        if metadata and arrival is not None and (way_back := self._rules.table.links.get(arrival)):
             leaving = _with_reverse_path(leaving, metadata, way_back)
         return route, leaving, None
-
-    def _enter_periods(self, periods: tuple[int, ...]) -> None:
-        """What was worked out with other keys no longer holds."""
-        if periods != self._periods:
-            self._periods = self._rules.periods = periods
-            self._forget()
 
     def _forget(self) -> None:
         self._departures.clear()

@@ -7,8 +7,6 @@ headers behind the first, and filters that came round.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from psirp_stack.filters.keyed import LOCAL_PORT, NO_FLOW, KeyedNode
-from psirp_stack.filters.zfilter import ZFilter
 from psirp_stack.forwarding_model import (
     BROADCAST_FID,
     FILTER_BITS,
@@ -43,14 +41,10 @@ class ForwardingRoute(NamedTuple):
 class ForwardingRules:
     """One node's table, laid out for testing filters."""
 
-    def __init__(self, table: ForwardingTable, keyed: KeyedNode | None = None) -> None:
-        """`keyed`: compute tags instead of taking them from the table, which then only says which links there are."""
+    def __init__(self, table: ForwardingTable) -> None:
         self.table = table
-        self.keyed = keyed
-        self.periods: tuple[int, ...] = ()
-        """The key periods that count; only used with `keyed`."""
         self._links = [_tags_of(table.links, index) for index in range(TABLES)]
-        self._incoming = [_tags_of({} if keyed else table.incoming, index) for index in range(TABLES)]
+        self._incoming = [_tags_of(table.incoming, index) for index in range(TABLES)]
         self._virtual = [
             [(link.tags[index], link.out & table.links.keys()) for link in table.virtual if link.tags[index]]
             for index in range(TABLES)
@@ -61,7 +55,7 @@ class ForwardingRules:
                 for detour in table.detours
                 if detour.out in table.links
             ]
-            for index in range(TABLES if keyed is None else 0)
+            for index in range(TABLES)
         ]
         self._every_link = tuple(sorted(table.links))
 
@@ -118,19 +112,14 @@ class ForwardingRules:
 
     def _named(self, filter_bits: int, index: int, arrival: LinkNumber | None) -> tuple[set[LinkNumber], bool]:
         """The links that the filter names, without the one it came from; and whether it names this node."""
-        if self.keyed is not None:
-            port = LOCAL_PORT if arrival is None else arrival
-            match = self.keyed.match_in(self.periods, ZFilter(filter_bits, index), NO_FLOW, port)
-            out, deliver = set(match.out) & self.table.links.keys(), match.deliver
-        else:
-            # A tag is contained when it has no bit where the filter has none.
-            missing = filter_bits ^ _ALL_BITS
-            out = {number for number, tag in self._links[index] if not tag & missing}
-            for tag, links in self._virtual[index]:
-                if not tag & missing:
-                    out |= links
-            internal = self.table.internal[index]
-            deliver = internal != 0 and not internal & missing
+        # A tag is contained when it has no bit where the filter has none.
+        missing = filter_bits ^ _ALL_BITS
+        out = {number for number, tag in self._links[index] if not tag & missing}
+        for tag, links in self._virtual[index]:
+            if not tag & missing:
+                out |= links
+        internal = self.table.internal[index]
+        deliver = internal != 0 and not internal & missing
         if arrival is not None:
             out.discard(arrival)
         return out, deliver

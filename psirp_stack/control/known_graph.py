@@ -131,7 +131,8 @@ def union_of(tags: Sequence[Tags]) -> Tags:
 def path_filter(graph: Graph, tags: TagSource, path: Sequence[Link], to: Node) -> ZFilter | None:
     """The filter that carries a frame along the path and up the stack at its end; None when every table overfills.
 
-    Of eight tables the one is taken that opens the fewest links beside the path.
+    Of eight tables the one is taken that opens the fewest links beside the path, and of those the one that has the
+    fewest nodes on the way look at frames which are not for them.
     """
     names = graph.names
     named = [tags.link_tags(*(names[end] for end in graph.links[link])) for link in path]
@@ -145,5 +146,6 @@ def path_filter(graph: Graph, tags: TagSource, path: Sequence[Link], to: Node) -
     beside += [
         tags.link_tags(names[to], names[graph.links[link][1]]) for link in graph.out_links[to] if link not in on_path
     ]
+    passed = [tags.internal_tags(names[graph.links[link][0]]) for link in path[1:]]
     usable = [zfilter for table in range(TABLES) if not (zfilter := ZFilter.of(named, table)).overfull]
-    return min(usable, key=lambda z: (sum(map(z.names, beside)), z.bits_set), default=None)
+    return min(usable, key=lambda z: (sum(map(z.names, beside)), sum(map(z.names, passed)), z.bits_set), default=None)

@@ -10,7 +10,8 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Protocol
 
-from psirp_stack.filters.placement import DEFAULT_GROUP, place_tags
+from psirp_stack.filters.placement import PlacementCost, place_tags
+from psirp_stack.filters.tags import TagBook
 from psirp_stack.forwarding_model import FILTER_BITS, TABLES, TAG_BITS, Tags
 from psirp_stack.graph import Graph, Routing
 
@@ -69,11 +70,9 @@ class DerivedTags:
 class PlacedTags:
     """Tags chosen over a known graph (`filters/placement.py`); links that the graph does not have get derived ones."""
 
-    def __init__(self, graph: Graph, seed: bytes, group: int = DEFAULT_GROUP) -> None:
+    def __init__(self, graph: Graph, seed: bytes) -> None:
         self._fallback = DerivedTags(seed)
-        # Every node of the domain must get the same: one routing, and chance from the seed alone.
-        chance = random.Random(blake2b(seed, person=_PERSON).digest())  # noqa: S311  (the same everywhere, no secret)
-        book, self.cost = place_tags([Routing(graph)], chance, group)
+        book, self.cost = _placed(graph, seed)
         names = graph.names
         self._links = {(names[tail], names[head]): book.links[link] for link, (tail, head) in enumerate(graph.links)}
         self._internal = dict(zip(names, book.internal, strict=True))
@@ -83,3 +82,11 @@ class PlacedTags:
 
     def internal_tags(self, name: str) -> Tags:
         return self._internal.get(name) or self._fallback.internal_tags(name)
+
+
+@lru_cache(maxsize=4)
+def _placed(graph: Graph, seed: bytes) -> tuple[TagBook, PlacementCost]:
+    """Takes seconds for hundreds of nodes, and the nodes of an emulated network all ask for the same."""
+    # Every node of the domain must get the same: one routing, and chance from the seed alone.
+    chance = random.Random(blake2b(seed, person=_PERSON).digest())  # noqa: S311  (the same everywhere, no secret)
+    return place_tags([Routing(graph)], chance)

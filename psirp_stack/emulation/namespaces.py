@@ -65,7 +65,7 @@ class NamespaceNetwork:
         """Start a node's process; without `interfaces`, as it was started before."""
         path = self.data / f"{name}.toml"
         if interfaces is not None:
-            path.write_text(_node_file(self.plan, name, interfaces))
+            path.write_text(_node_file(self.plan, self.data, name, interfaces))
         command = ["ip", "netns", "exec", self.namespace(name), *self._run_node, str(path)]
         self.processes[name] = subprocess.Popen(  # noqa: S603
             command,
@@ -132,12 +132,14 @@ def _let_signals_through() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def _node_file(plan: NetworkPlan, name: str, interfaces: Sequence[tuple[str, Impairment]]) -> str:
+def _node_file(plan: NetworkPlan, folder: Path, name: str, interfaces: Sequence[tuple[str, Impairment]]) -> str:
     roles = ", ".join(f'"{role}"' for role in roles_of(plan, name))
     lines = [f'name = "{name}"', f"roles = [{roles}]", f'socket = "{socket_of(Path(), name)}"']
     if roles:
         lines.append(f'data = "{name}"')
     lines += ["[domain]", f"seed = {_quoted(plan.seed)}", f'secret_file = "{SECRET_FILE}"']
+    if (graph_file := plan.write_graph(folder)) is not None:
+        lines.append(f'graph_file = "{graph_file}"')
     lines += [f'rendezvous = ["{plan.rendezvous}"]', f'topology = ["{plan.topology}"]']
     for interface, bad in interfaces:
         lines += ["[[links]]", f'ethernet = "{interface}"']

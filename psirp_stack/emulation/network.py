@@ -56,13 +56,19 @@ class EmulatedNetwork:
         """`watcher` is told what happens to publications at each node, and of every frame that a node sends."""
         network = cls()
         try:
+            graph_file = plan.write_graph(data)
             for name in plan.graph.names:
                 file = NodeFile(
                     name=name,
                     roles=roles_of(plan, name),
                     data=name if roles_of(plan, name) else None,
                     socket=socket_of(Path(), name).name,
-                    domain=DomainFile(seed=plan.seed, rendezvous=(plan.rendezvous,), topology=(plan.topology,)),
+                    domain=DomainFile(
+                        seed=plan.seed,
+                        graph_file=graph_file,
+                        rendezvous=(plan.rendezvous,),
+                        topology=(plan.topology,),
+                    ),
                     times=times if times is not None else TimesFile(),
                 )
                 network.nodes[name] = await RunningNode.start(

@@ -6,6 +6,8 @@ seed = "demo"
 kind = "ring"                    # line, ring, star, grid, backbone
 nodes = 8
 
+tags = "placed"                  # or "random": how bits are given to links; default: placed, up to 256 nodes
+
 [roles]
 rendezvous = "n0"                # default for both: the first node
 topology = "n0"
@@ -34,6 +36,10 @@ from psirp_stack.node.config import Fraction, Seconds
 
 MAX_EMULATED_NODES = 2000
 MAX_FILE_BYTES = 16 * 1024 * 1024
+MAX_NODES_PLACED = 256
+"""Choosing tags for larger networks takes longer than people expect of a start, so it is done on request."""
+GRAPH_FILE = "graph.tsv"
+"""Where the nodes of a network with placed tags read its edges, beside their own files."""
 
 
 class PlanError(ValueError):
@@ -46,6 +52,13 @@ class GraphShape(StrEnum):
     STAR = "star"
     GRID = "grid"
     BACKBONE = "backbone"
+
+
+class TagChoice(StrEnum):
+    """How tags come to links."""
+
+    RANDOM = "random"
+    PLACED = "placed"
 
 
 class _Quality(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -78,6 +91,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
     seed: Annotated[str, Meta(min_length=1, max_length=256)] = "psph"
     generate: _Generate | None = None
     edges: str | None = None
+    tags: TagChoice | None = None
     roles: _Roles = _Roles()
     every_link: _Quality = _Quality()
     links: tuple[_Link, ...] = ()
@@ -93,9 +107,18 @@ class NetworkPlan:
     topology: str
     usual: Impairment
     special: dict[frozenset[str], Impairment]
+    tags: TagChoice
 
     def impairment(self, a: str, b: str) -> Impairment:
         return self.special.get(frozenset((a, b)), self.usual)
+
+    def write_graph(self, folder: Path) -> str | None:
+        """Where nodes find the graph that their tags are placed over; None when tags are random."""
+        if self.tags is TagChoice.RANDOM:
+            return None
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / GRAPH_FILE).write_text("".join(f"{a}\t{b}\n" for a, b in self.cables()), encoding="utf-8")
+        return GRAPH_FILE
 
     def cables(self) -> list[tuple[str, str]]:
         """Every undirected link, by the names of its ends."""
@@ -132,7 +155,10 @@ def plan(document: dict[str, object], folder: Path, source: str = "topology") ->
         if name is not None and name not in graph.names:
             raise PlanError(f"{source}: `{key}`: no node is named {name!r}")
     rendezvous = file.roles.rendezvous or graph.names[0]
-    return NetworkPlan(file.seed, graph, rendezvous, file.roles.topology or rendezvous, usual, special)
+    usual_tags = TagChoice.PLACED if len(graph.names) <= MAX_NODES_PLACED else TagChoice.RANDOM
+    return NetworkPlan(
+        file.seed, graph, rendezvous, file.roles.topology or rendezvous, usual, special, file.tags or usual_tags
+    )
 
 
 def _graph(file: _File, folder: Path) -> Graph:

@@ -1,43 +1,49 @@
 """Ids chosen over the known topology, so that links which are tested against a filter rarely match by chance.
 
-Three observations carry it:
+Four observations carry it:
 
 - A link can only be a false positive where a packet passes: at a node of the tree, on a link that is not in the tree.
   How often a link is *used* and how often it is so *exposed* follows from the graph and its routing.
 - A bit that belongs to one link alone never causes a false positive. There are 248 bits and often more links, so the
-  links with the most to lose get a bit of their own and the others share a pool, k bits each. Pool size and k are
-  those with the fewest expected false positives; where links are few, every link has its own bit.
+  links with the most to lose get a bit of their own, and the others share a pool.
+- In the pool a link that is exposed often and used seldom can afford many bits: few filters pay for them, and each bit
+  halves its false positives or better. A link that is used often gets few. So bits follow the logarithm of exposure
+  by use, as in a weighted Bloom filter.
 - There are eight tables and the sender names one. Publishers whose trees use the same links share a table made for
   them, so that in every table fewer links matter.
 
-Nothing is tuned by hand: use and exposure are computed from the graph, the rest follows.
+Nothing is tuned by hand for a network: use and exposure are computed from the graph, the rest follows.
 """
 
 import math
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from statistics import fmean
 
 from psirp_stack.filters.tags import TagBook, random_tags
 from psirp_stack.forwarding_model import FILTER_BITS, TABLES
 from psirp_stack.graph import Graph, Node, Routing
 
-DEFAULT_GROUP = 32
-"""Publisher and subscribers of the trees that ids are chosen for; smaller trees only get better."""
-MAX_PROFILED_SOURCES = 512
-MAX_POOL_BITS_PER_TAG = 5
-POOL_STEP = 4
-SMALLEST_POOL = 8
-TARGET_FILL = 0.42
-"""Expected fill that a table may have for a whole group, so that few trees come near one half."""
-CLUSTER_ROUNDS = 8
-DRAWS_PER_CODE = 32
-DELIVERY_BITS = FILTER_BITS // 8
-MAX_JOINT_FALSE_POSITIVES = 0.5
-"""Up to here internal links share the links' bits; above, they are kept apart in `DELIVERY_BITS`."""
-SPREAD_MATTERS_BELOW = 20
-"""Above this many pool links in a tree their number is near enough to its mean."""
-NEGLIGIBLE = 1e-12
+GROUPS = (32, 24, 16, 12, 8)
+"""Publisher and subscribers of the trees that ids are chosen for, one after the other until it is small enough."""
+TOLERABLE_FALSE_POSITIVES = 10.0
+"""Expected in a tree of a whole group. The sender's choice of the table and of the division removes about as many."""
+MAX_PROFILED_SOURCES = 256
+MAX_BITS_PER_TAG = 10
+SMALLEST_POOL = 16
+OWN_SHARES = (0.0, 0.06, 0.12, 0.25, 0.4, 0.55, 0.7, 0.85, 0.95)
+"""Parts of the bits that may be given away one by one: the best of these is taken."""
+POOL_FILLS = (0.3, 0.35, 0.4, 0.45, 0.48)
+"""How full the pool may be in an average filter: the best of these is taken."""
+FILL_STEPS = 9
+CLUSTER_ROUNDS = 5
+SMALLEST_CLUSTER = 1 / (4 * TABLES)
+"""Fewer publishers than this share are no reason for a table of their own."""
+DRAWS_PER_TAG = 32
+DELIVERY_BITS = 8
+RARE = 1e-6
+USUAL_BITS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +56,15 @@ class PlacementProfile:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which elements have a bit of their own in a table, and how the others share the rest."""
+    """Which elements have a bit of their own in a table, and how many bits the others have in the shared pool."""
 
     own: Sequence[int]
-    shared: Sequence[int]
-    bits_per_tag: int
-    expected_false_positives: float
+    shared: Sequence[int] = ()
+    bits: Sequence[int] = ()
+    """By shared element."""
     delivery: Sequence[int] = ()
-    """Internal links that were given a few bits apart from all links."""
+    """Internal links, which share a few bits apart from all links."""
+    expected_false_positives: float = 0.0
 
 
 class Elements:
@@ -137,61 +144,61 @@ def choose_layout(profile: PlacementProfile, links: int) -> Layout:
     not in the links' way.
     """
     everything = range(len(profile.used))
-    joint = _best_layout(everything, profile, FILTER_BITS)
-    if joint.expected_false_positives <= MAX_JOINT_FALSE_POSITIVES or links == len(everything):
-        return joint
-    apart = _best_layout(range(links), profile, FILTER_BITS - DELIVERY_BITS)
-    return replace(apart, delivery=everything[links:])
-
-
-def _best_layout(chosen: Sequence[int], profile: PlacementProfile, budget: int) -> Layout:
-    """The pool size and bits per tag with the fewest expected false positives among `budget` bits."""
-    used, exposed = profile.used, profile.exposed
-    elements = sorted(chosen, key=lambda e: (-used[e], -exposed[e]))
-    if len(elements) <= budget:
-        return Layout(elements, (), 1, 0.0)
-    best: tuple[bool, float, Layout] | None = None
-    for bits in range(1, MAX_POOL_BITS_PER_TAG + 1):
-        for pool in range(SMALLEST_POOL, budget + 1, POOL_STEP):
-            order = _order_by_gain(elements, profile, budget - pool, bits)
-            own, shared = order[: budget - pool], order[budget - pool :]
-            expected_use = sum(used[e] for e in shared)
-            cost = sum(exposed[e] for e in shared) * _mean_match(expected_use, pool, bits)
-            fill = sum(used[e] for e in own) + pool * (1 - (1 - bits / pool) ** expected_use)
-            too_full = fill > TARGET_FILL * budget
-            rank = fill if too_full else cost
-            if best is None or (too_full, rank) < best[:2]:
-                best = too_full, rank, Layout(own, shared, bits, cost)
+    if len(everything) <= FILTER_BITS:
+        return Layout(everything)
+    delivery = everything[links:]
+    budget = FILTER_BITS - (DELIVERY_BITS if delivery else 0)
+    if links <= budget:
+        return Layout(everything[:links], delivery=delivery)
+    best: Layout | None = None
+    for share in OWN_SHARES:
+        own = min(int(share * budget), budget - SMALLEST_POOL)
+        order = _order_by_gain(list(everything[:links]), profile, own)
+        for fill in POOL_FILLS:
+            bits, cost = _weigh(profile, order[own:], budget - own, fill)
+            if best is None or cost < best.expected_false_positives:
+                best = Layout(order[:own], order[own:], bits, delivery, cost)
     if best is None:
-        raise AssertionError("there is always a pool size to try")
-    return best[2]
+        raise AssertionError("there is always a share to try")
+    return best
 
 
-def _order_by_gain(elements: list[int], profile: PlacementProfile, own: int, bits: int) -> list[int]:
+def _weigh(profile: PlacementProfile, shared: Sequence[int], pool: int, fill: float) -> tuple[list[int], float]:
+    """Bits for each shared element so that an average filter fills the pool as asked; expected false positives."""
+    used = [profile.used[e] for e in shared]
+    exposed = [profile.exposed[e] for e in shared]
+    ratios = [math.log((x + RARE) / (u + RARE)) for x, u in zip(exposed, used, strict=True)]
+    gain = 1 / -math.log(fill)
+    wanted = -math.log(1 - fill) * pool
+
+    def bits_at(shift: float) -> list[int]:
+        return [min(MAX_BITS_PER_TAG, max(1, round((ratio + shift) * gain))) for ratio in ratios]
+
+    low, high = -max(ratios), MAX_BITS_PER_TAG / gain - min(ratios)
+    for _ in range(FILL_STEPS):
+        middle = (low + high) / 2
+        if sum(u * k for u, k in zip(used, bits_at(middle), strict=True)) > wanted:
+            high = middle
+        else:
+            low = middle
+    bits = bits_at(low)
+    covered = 1 - math.exp(-sum(u * k for u, k in zip(used, bits, strict=True)) / pool)
+    return bits, sum(x * covered**k for x, k in zip(exposed, bits, strict=True))
+
+
+def _order_by_gain(elements: list[int], profile: PlacementProfile, own: int) -> list[int]:
     """Elements that would do most harm in the pool first.
 
-    The pool's expected false positives are exposure times (use)^bits, so an element's share of the harm is its
-    share of the pool's exposure plus `bits` times its share of the pool's use.
+    The pool's expected false positives grow with exposure and with use, so an element's share of the harm is its
+    share of the pool's exposure plus, some bits being set for each use, a multiple of its share of the pool's use.
     """
     used, exposed = profile.used, profile.exposed
     order = elements
     for _ in range(2):
-        exposure = sum(exposed[e] for e in order[own:]) + NEGLIGIBLE
-        use = sum(used[e] for e in order[own:]) + NEGLIGIBLE
-        by_exposure, by_use = 1 / exposure, bits / use
+        by_exposure = 1 / (sum(exposed[e] for e in order[own:]) + RARE)
+        by_use = USUAL_BITS / (sum(used[e] for e in order[own:]) + RARE)
         order = sorted(order, key=lambda e: -(exposed[e] * by_exposure + used[e] * by_use))
     return order
-
-
-def _mean_match(expected_use: float, pool: int, bits: int) -> float:
-    """Chance that a tag of the pool is covered, when the number of pool links in a tree is Poisson."""
-    if expected_use > SPREAD_MATTERS_BELOW:
-        return float((1 - (1 - bits / pool) ** expected_use) ** bits)
-    total, chance = 0.0, math.exp(-expected_use)
-    for links in range(3 * SPREAD_MATTERS_BELOW):
-        total += chance * (1 - (1 - bits / pool) ** links) ** bits
-        chance *= expected_use / (links + 1)
-    return total
 
 
 def draw_tags(layout: Layout, count: int, rng: random.Random) -> list[int]:
@@ -203,13 +210,12 @@ def draw_tags(layout: Layout, count: int, rng: random.Random) -> list[int]:
         apart = [positions.pop() for _ in range(DELIVERY_BITS)]
         for turn, element in enumerate(rng.sample(layout.delivery, len(layout.delivery))):
             tags[element] = 1 << apart[turn % DELIVERY_BITS]
-    for element, position in zip(layout.own, positions, strict=False):
-        tags[element] = 1 << position
-    pool = positions[len(layout.own) :]
+    for element in layout.own:
+        tags[element] = 1 << positions.pop()
     taken: set[int] = set()
-    for element in layout.shared:
-        for _ in range(DRAWS_PER_CODE):
-            tag = sum(1 << position for position in rng.sample(pool, layout.bits_per_tag))
+    for element, bits in zip(layout.shared, layout.bits, strict=True):
+        for _ in range(DRAWS_PER_TAG):
+            tag = sum(1 << position for position in rng.sample(positions, bits))
             if tag not in taken:
                 break
         taken.add(tag)
@@ -234,6 +240,12 @@ def cluster(profiles: Sequence[PlacementProfile], groups: int, rng: random.Rando
         get = values.get
         return norm + sum(value * (value - 2 * get(e, 0.0)) for e, value in vectors[member].items())
 
+    def nearest_of(centres: Sequence[tuple[dict[int, float], float]]) -> list[list[int]]:
+        members: list[list[int]] = [[] for _ in centres]
+        for member in everyone:
+            members[min(range(len(centres)), key=lambda c: distance(member, centres[c]))].append(member)
+        return members
+
     everyone = range(len(profiles))
     centres = [centre([rng.randrange(len(profiles))])]
     nearest = [distance(member, centres[0]) for member in everyone]
@@ -242,27 +254,42 @@ def cluster(profiles: Sequence[PlacementProfile], groups: int, rng: random.Rando
         nearest = [min(nearest[member], distance(member, centres[-1])) for member in everyone]
     members: list[list[int]] = []
     for _ in range(CLUSTER_ROUNDS):
-        before = members
-        members = [[] for _ in centres]
-        for member in everyone:
-            members[min(range(len(centres)), key=lambda c: distance(member, centres[c]))].append(member)
+        before, members = members, nearest_of(centres)
         if members == before:
             break
         centres = [centre(group) if group else old for group, old in zip(members, centres, strict=True)]
+    large = [c for c, group in zip(centres, members, strict=True) if len(group) >= SMALLEST_CLUSTER * len(profiles)]
+    if len(large) < len(centres):
+        members = nearest_of(large)
     return [group for group in members if group]
+
+
+def share_tables(groups: Sequence[Sequence[int]]) -> list[int]:
+    """Which group each table is made for: each group has one, and the large ones have those that are left."""
+    given = [0] * len(groups)
+    tables = []
+    for _ in range(TABLES):
+        group = max(range(len(groups)), key=lambda g: (given[g] == 0, len(groups[g]) / (given[g] + 1)))
+        given[group] += 1
+        tables.append(group)
+    return tables
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementCost:
-    """What a placement came to, per table."""
+    """What a placement came to."""
 
+    group: int
+    """Users of the trees that the ids were chosen for."""
     own_bits: tuple[int, ...]
-    bits_per_shared_tag: tuple[int, ...]
+    """By table, as are the others."""
+    most_bits: tuple[int, ...]
+    """Of one tag."""
     expected_false_positives: tuple[float, ...]
 
 
 def place_tags(
-    routings: Sequence[Routing], rng: random.Random, group: int = DEFAULT_GROUP, internal: bool = True
+    routings: Sequence[Routing], rng: random.Random, internal: bool = True, groups: Sequence[int] = GROUPS
 ) -> tuple[TagBook, PlacementCost]:
     """Choose all ids of a network.
 
@@ -274,24 +301,38 @@ def place_tags(
     sources = list(range(len(graph.names)))
     if len(sources) > MAX_PROFILED_SOURCES:
         sources = sorted(rng.sample(sources, MAX_PROFILED_SOURCES))
-    profiles = [
-        mean_profile([profile_source(elements, routing, source, group) for routing in routings]) for source in sources
-    ]
-    groups = [list(range(len(profiles)))] if elements.count <= FILTER_BITS else cluster(profiles, TABLES, rng)
-    layouts = [
-        choose_layout(mean_profile([profiles[member] for member in members]), len(graph.links)) for members in groups
-    ]
-    # With fewer groups than tables, the remaining tables draw the same layouts again.
-    by_table = [layouts[table % len(layouts)] for table in range(TABLES)]
-    columns = [draw_tags(layout, elements.count, rng) for layout in by_table]
+    for group in groups:
+        layouts = _layouts(elements, routings, sources, group, rng)
+        expected = [layout.expected_false_positives for layout in layouts]
+        if fmean(expected) <= TOLERABLE_FALSE_POSITIVES:
+            break
+    columns = [draw_tags(layout, elements.count, rng) for layout in layouts]
     by_element = list(zip(*columns, strict=True))
     book = TagBook(
         links=tuple(by_element[: len(graph.links)]),
         internal=tuple(random_tags(rng) if element is None else by_element[element] for element in elements.of_node),
     )
     cost = PlacementCost(
-        own_bits=tuple(len(layout.own) for layout in by_table),
-        bits_per_shared_tag=tuple(layout.bits_per_tag if layout.shared else 0 for layout in by_table),
-        expected_false_positives=tuple(layout.expected_false_positives for layout in by_table),
+        group,
+        own_bits=tuple(len(layout.own) for layout in layouts),
+        most_bits=tuple(max(layout.bits, default=1) for layout in layouts),
+        expected_false_positives=tuple(expected),
     )
     return book, cost
+
+
+def _layouts(
+    elements: Elements, routings: Sequence[Routing], sources: Sequence[Node], group: int, rng: random.Random
+) -> list[Layout]:
+    """One for each table. Tables of the same publishers have the same layout, and differ in what is drawn for it."""
+    profiles = [
+        mean_profile([profile_source(elements, routing, source, group) for routing in routings]) for source in sources
+    ]
+    if elements.count <= FILTER_BITS:
+        return [choose_layout(profiles[0], len(elements.graph.links))] * TABLES
+    groups = cluster(profiles, TABLES, rng)
+    made = [
+        choose_layout(mean_profile([profiles[member] for member in members]), len(elements.graph.links))
+        for members in groups
+    ]
+    return [made[number] for number in share_tables(groups)]

@@ -1,36 +1,15 @@
 """From a delivery tree to the filters that the publisher sends: one if possible, several if the tree asks for it."""
 
-from collections.abc import Collection
 from dataclasses import dataclass
-from enum import Enum
 
+from psirp_stack.filters.division import PlannedFilter, divide
 from psirp_stack.filters.reach import Reach
-from psirp_stack.filters.selection import choose_followed, choose_fpa, choose_fpr
-from psirp_stack.filters.splitting import divisions
+from psirp_stack.filters.selection import choose_followed
 from psirp_stack.filters.tags import TagBook
-from psirp_stack.filters.zfilter import FilterOverfullError, ZFilter
-from psirp_stack.graph import DeliveryTree, Graph, Link, Node
+from psirp_stack.filters.zfilter import FilterOverfullError
+from psirp_stack.graph import DeliveryTree, Graph, Node
 
 DEFAULT_MAX_FILTERS = 16
-
-
-class Selection(Enum):
-    """How one of the eight candidates is chosen."""
-
-    FIRST_TABLE = "one table"
-    FPA = "fpa"
-    FPR = "fpr"
-    FOLLOWED = "followed"
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedFilter:
-    """One copy that the publisher sends."""
-
-    zfilter: ZFilter
-    subscribers: tuple[Node, ...]
-    links_used: int
-    """Links that this copy travels, false positives followed to their end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,28 +50,16 @@ class FilterPlanner:
     """Builds filters for one network. Pure: the same tree always gets the same plan."""
 
     def __init__(
-        self,
-        graph: Graph,
-        book: TagBook,
-        *,
-        selection: Selection = Selection.FOLLOWED,
-        max_filters: int = DEFAULT_MAX_FILTERS,
-        internal: bool = True,
-        forbidden: Collection[Link] | None = None,
+        self, graph: Graph, book: TagBook, *, max_filters: int = DEFAULT_MAX_FILTERS, internal: bool = True
     ) -> None:
-        """`internal`: filters also name the subscribers' internal links, as a running network needs.
-
-        `forbidden`: links that a filter should above all not match (used by `Selection.FPR`).
-        """
+        """`internal`: filters also name the subscribers' internal links, as a running network needs."""
         if max_filters < 1:
             raise ValueError("at least one filter must be allowed")
         self.graph = graph
         self.book = book
         self.reach = Reach(graph, book)
-        self.selection = selection
         self.max_filters = max_filters
         self.internal = internal
-        self.forbidden = None if forbidden is None else frozenset(forbidden)
         self.counters = PlannerCounters()
 
     def plan(self, tree: DeliveryTree) -> FilterPlan:
@@ -109,75 +76,32 @@ class FilterPlanner:
         return FilterPlan(filters, len(tree.parents))
 
     def _best(self, tree: DeliveryTree) -> tuple[PlannedFilter, ...]:
-        single: PlannedFilter | None = None
         overfull: FilterOverfullError | None = None
+        single: PlannedFilter | None = None
         try:
             single = self._single(tree)
         except FilterOverfullError as error:
             overfull = error
-        if self.max_filters == 1 or (single is not None and not self._worth_splitting(single, tree)):
-            if single is None:
-                raise overfull or AssertionError("no filter and no reason")
+        if single is not None and (self.max_filters == 1 or single.links_used == single.tree_links):
             return (single,)
-        pair = self._pair(tree, None if single is None else single.links_used)
-        if pair is not None:
-            return pair
-        if single is not None:
-            return (single,)
-        return self._several(tree, self.max_filters)
+        if self.max_filters > 1:
+            divided = divide(self.graph, tree, lambda nodes: self._part(tree, nodes), self.max_filters)
+            if divided is not None:
+                return divided
+        if single is None:
+            raise overfull or AssertionError("no filter and no reason")
+        return (single,)
 
-    def _worth_splitting(self, single: PlannedFilter, tree: DeliveryTree) -> bool:
-        return self.selection is Selection.FOLLOWED and single.links_used > len(tree.parents)
+    def _part(self, tree: DeliveryTree, subscribers: tuple[Node, ...]) -> PlannedFilter | None:
+        try:
+            return self._single(tree.narrowed(self.graph, subscribers))
+        except FilterOverfullError:
+            return None
 
     def _single(self, tree: DeliveryTree) -> PlannedFilter:
-        named = self.book.named_by(tree, self.internal)
         try:
-            match self.selection:
-                case Selection.FOLLOWED:
-                    zfilter, used = choose_followed(self.reach, tree, named)
-                    return PlannedFilter(zfilter, tree.subscribers, used)
-                case Selection.FPR:
-                    zfilter = choose_fpr(self.reach, tree, named, self.forbidden)
-                case Selection.FPA:
-                    zfilter = choose_fpa(named)
-                case Selection.FIRST_TABLE:
-                    zfilter = ZFilter.of(named, 0).checked()
+            chosen = choose_followed(self.reach, tree, self.book.named_by(tree, self.internal))
         except FilterOverfullError:
             self.counters.overfull += 1
             raise
-        return PlannedFilter(zfilter, tree.subscribers, len(self.reach.links_used(zfilter, tree.source)))
-
-    def _pair(self, tree: DeliveryTree, to_beat: int | None) -> tuple[PlannedFilter, ...] | None:
-        """The division in two that uses the fewest links, if it uses fewer than `to_beat`."""
-        best: tuple[PlannedFilter, ...] | None = None
-        for sides in divisions(self.graph, tree):
-            halves = [tree.narrowed(self.graph, side) for side in sides]
-            least = sum(len(half.parents) for half in halves)
-            if to_beat is not None and least >= to_beat:
-                continue
-            try:
-                pair = tuple(self._single(half) for half in halves)
-            except FilterOverfullError:
-                continue
-            used = sum(planned.links_used for planned in pair)
-            if to_beat is None or used < to_beat:
-                best, to_beat = pair, used
-                if used == len(tree.parents):
-                    break
-        return best
-
-    def _several(self, tree: DeliveryTree, allowed: int) -> tuple[PlannedFilter, ...]:
-        """Halve until every part fits: only for trees too large for two filters."""
-        try:
-            return (self._single(tree),)
-        except FilterOverfullError:
-            if allowed < 2:
-                raise
-            sides = next(divisions(self.graph, tree), None)
-            if sides is None:
-                raise
-        larger, smaller = sorted(
-            (tree.narrowed(self.graph, side) for side in sides), key=lambda half: -len(half.parents)
-        )
-        first = self._several(smaller, allowed - 1)
-        return first + self._several(larger, allowed - len(first))
+        return PlannedFilter(chosen.zfilter, tree.subscribers, chosen.links_used, len(tree.parents), chosen.returns)

@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from psirp_stack.filters.reach import Reach
 from psirp_stack.filters.zfilter import FilterOverfullError, ZFilter
@@ -45,16 +46,29 @@ def choose_fpr(
     return min(usable(named), key=seen)
 
 
-def choose_followed(reach: Reach, tree: DeliveryTree, named: Sequence[Tags]) -> tuple[ZFilter, int]:
-    """The fewest links used when every false positive is followed to its end, and that number of links."""
-    needed = len(tree.parents)
-    best: tuple[ZFilter, int] | None = None
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A filter, and where it leads."""
+
+    zfilter: ZFilter
+    links_used: int
+    returns: bool
+    """Whether a false positive leads back into the tree."""
+
+
+def choose_followed(reach: Reach, tree: DeliveryTree, named: Sequence[Tags]) -> Followed:
+    """The fewest links used when every false positive is followed to its end, rather none that leads back."""
+    wanted = set(tree.links)
+    inside = {tree.source, *tree.parents}
+    best: Followed | None = None
     for candidate in usable(named):
-        limit = None if best is None else best[1] - 1
-        used = len(reach.links_used(candidate, tree.source, limit))
-        if best is None or used < best[1]:
-            best = candidate, used
-            if used == needed:
+        # One that leads back is no better than any that does not, however many links that one uses.
+        limit = None if best is None or best.returns else best.links_used - 1
+        used = reach.links_used(candidate, tree.source, limit)
+        returns = any(reach.graph.links[link][1] in inside for link in used - wanted)
+        if best is None or (returns, len(used)) < (best.returns, best.links_used):
+            best = Followed(candidate, len(used), returns)
+            if len(used) == len(wanted):
                 break
     if best is None:
         raise AssertionError("usable() gives at least one candidate")

@@ -41,7 +41,7 @@ def test_rows_and_bars(edges: Path) -> None:
 
 def test_the_same_seed_gives_the_same_figures(edges: Path) -> None:
     def figures() -> list[object]:
-        outcome = BENCHMARK.run(options(str(edges), "--users", "16", "--trees", "5", "--ties", "drawn", "--internal"))
+        outcome = BENCHMARK.run(options(str(edges), "--users", "16", "--trees", "5", "--ties", "drawn"))
         return [
             {key: value for key, value in row.items() if key not in ("build ms", "place s")} for row in outcome.results
         ]
