@@ -1,5 +1,6 @@
 """The network as one node knows it: what link states come to, and filters for paths through it."""
 
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -9,6 +10,7 @@ from psirp_stack.filters.zfilter import ZFilter
 from psirp_stack.forwarding_model import TABLES, Tags
 from psirp_stack.graph import Graph, Link, Node
 
+SHARED_GRAPHS = 8
 Edge = frozenset[str]
 """Two names."""
 
@@ -47,8 +49,18 @@ class KnownGraph:
     def of(cls, states: Mapping[str, NodeState], start: str, allowed: Collection[Edge] | None = None) -> "KnownGraph":
         """Put together what nodes say of themselves, as far as `start` can reach.
 
-        A link counts when both of its ends name it and, if `allowed` is given, when it is one of those.
+        A link counts when both of its ends name it and, if `allowed` is given, when it is one of those. Nodes of one
+        process that know the same share one graph.
         """
+        for known_states, known_allowed, known in _LATEST:
+            if known_allowed == allowed and start in known.numbers and known_states == states:
+                return known
+        known = cls._worked_out(states, start, allowed)
+        _LATEST.append((dict(states), allowed, known))
+        return known
+
+    @classmethod
+    def _worked_out(cls, states: Mapping[str, NodeState], start: str, allowed: Collection[Edge] | None) -> "KnownGraph":
         mtus: dict[tuple[str, str], int] = {}
         reached = {start}
         frontier = [start]
@@ -86,7 +98,11 @@ class KnownGraph:
 
     def with_role(self, role: int) -> tuple[str, ...]:
         """The nodes that have a role, in the order of their names."""
-        return tuple(name for name in self.graph.names if self.roles[name] & role)
+        wanted = int(role)
+        return tuple(name for name in self.graph.names if self.roles[name] & wanted)
+
+
+_LATEST: deque[tuple[dict[str, NodeState], Collection[Edge] | None, KnownGraph]] = deque(maxlen=SHARED_GRAPHS)
 
 
 def way_round(known: KnownGraph, name: str, neighbour: str) -> tuple[tuple[str, str], ...]:

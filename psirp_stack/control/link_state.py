@@ -18,7 +18,7 @@ from psirp_stack.control import messages
 from psirp_stack.control.codes import ServiceRole
 from psirp_stack.control.frames import CONTROL_OVERHEAD
 from psirp_stack.control.known_graph import Edge, KnownGraph, path_filter, union_of, way_round
-from psirp_stack.control.link_state_database import Installed, Key, LinkStateDatabase, own_parts
+from psirp_stack.control.link_state_database import Installed, Key, LinkStateDatabase, StatePart, own_parts, read_part
 from psirp_stack.control.link_state_link import NeighbourLink
 from psirp_stack.control.role_grants import Belief, RoleHolder, RoleTrust
 from psirp_stack.control.rtt import RoundTrip
@@ -33,6 +33,8 @@ DOUBTS_PER_ROUND_TRIP = 3
 """or so many round trips, if they take longer;"""
 PROBES = 3
 """it is asked so many times."""
+UPS_TOGETHER = 0.01
+"""Seconds that a link which came up waits for others, and its neighbour for our link state with them in it."""
 QUIET_BEFORE_WAYS = 0.5
 """Seconds without a change of the network after which ways round the links here are worked out."""
 SWEEPS_PER_AGE = 10
@@ -53,11 +55,11 @@ class LinkStateConfig:
     hello_interval: float = 0.3
     dead_after: int = 4
     """Silent intervals after which a neighbour is down."""
-    refresh_interval: float = 30.0
-    max_age: float = 100.0
+    refresh_interval: float = 300.0
+    max_age: float = 1000.0
     originate_interval: float = 0.05
     """Least time between two link states of our own: the first change is told at once, further ones together."""
-    flood_interval: float = 0.005
+    flood_interval: float = 0.01
     """Least time between two bursts of link states on a link."""
     settle: float = 0.01
     """The graph is worked out so long after news,"""
@@ -270,18 +272,23 @@ class LinkStateProtocol:
         if isinstance(message, messages.Hello):
             self._receive_hello(link, message, now)
             self._schedule(link)
-        elif not isinstance(message, (messages.LinkState, messages.LinkStates, messages.LinkStateReceived)):
+        elif not isinstance(message, (messages.LinkStates, messages.LinkStateReceived)):
             self.drops[LinkStateDrop.NOT_LINK_STATE] += 1
         elif link.neighbour is None:
             self.drops[LinkStateDrop.NO_NEIGHBOUR] += 1
-        elif isinstance(message, (messages.LinkState, messages.LinkStates)):
-            link.heard_at = now
-            for state in (message,) if isinstance(message, messages.LinkState) else message.states:
-                self._receive_state(link, state, now)
+        elif isinstance(message, messages.LinkStates):
+            link.heard_at = self._now = now
+            for aged in message.states:
+                try:
+                    part = read_part(aged.state)
+                except messages.MessageError:
+                    self.drops[LinkStateDrop.MALFORMED] += 1
+                else:
+                    self._receive_state(link, part, aged.age, now)
         else:
             link.heard_at = now
-            for origin, boot, state_number, part in message.states:
-                link.knows((origin, part), (boot, state_number), self._version(origin), now)
+            for origin, boot, state_number, place in message.states:
+                link.knows((origin, place), (boot, state_number), self._version(origin), now)
 
     def _receive_hello(self, link: NeighbourLink, hello: messages.Hello, now: float) -> None:
         drop = None
@@ -317,13 +324,10 @@ class LinkStateProtocol:
             if link.up and link.unlisted >= UNLISTED_IS_DOWN:
                 self._down(link, now)
 
-    def _receive_state(self, link: NeighbourLink, state: messages.LinkState, now: float) -> None:
-        key = (state.origin, state.part)
-        version = (state.boot, state.number)
-        link.acknowledgements[state.origin, state.boot, state.number, state.part] = None
-        self._now = now
-        own = self._version(self.name)
-        if state.origin == self.name and own is not None and version > own:
+    def _receive_state(self, link: NeighbourLink, part: StatePart, age_ms: int, now: float) -> None:
+        key, version = part.key, part.version
+        link.acknowledgements[part.acknowledgement] = None
+        if key[0] == self.name and (own := self._version(self.name)) is not None and version > own:
             if max(version) >= HIGHEST_VERSION:
                 # Nothing newer could be said.
                 self.drops[LinkStateDrop.CONTRADICTION] += 1
@@ -333,20 +337,20 @@ class LinkStateProtocol:
             self._event(NameConflict())
             self._originate_soon(now)
             return
-        installed = self._database.install(state, now)
-        if installed is Installed.NEW:
+        installed = self._database.install(part, age_ms, now)
+        if installed is Installed.NEW or installed is Installed.REFRESHED:
             link.knows(key, version, version, now)
             for other in self._links.values():
                 if other is not link and other.up:
-                    other.tell(key)
+                    other.tell(key, now, urgent=installed is Installed.NEW)
                     self._wake(other)
             self._settle_soon(now)
         elif installed is Installed.SAME:
             link.knows(key, version, version, now)
         elif installed is Installed.OLDER:
-            for part in self._parts_of(state.origin):
-                if link.up and part not in link.pending and part not in link.in_flight:
-                    link.tell(part)
+            for ours in self._parts_of(key[0]):
+                if link.up and ours not in link.pending and ours not in link.in_flight:
+                    link.tell(ours, now)
         else:
             self.drops[_DROPS[installed]] += 1
 
@@ -371,7 +375,10 @@ class LinkStateProtocol:
         acknowledgement = link.next_acknowledgement(self.name)
         if acknowledgement is not None or not link.up:
             return acknowledgement
-        parts = link.next_parts(self._database, now, self.config.flood_interval)
+        room = link.common_mtu - CONTROL_OVERHEAD
+        # Neighbours that hear the same news from elsewhere at the same time do not send it to each other.
+        pace = self.config.flood_interval * self._rng.uniform(0.5, 1.5)
+        parts = link.next_parts(self._database, now, pace, room)
         return messages.LinkStates(parts) if parts else None
 
     def next_event(self) -> Event | None:
@@ -452,7 +459,7 @@ class LinkStateProtocol:
         elif link.probe_at <= now:
             # Whoever is told something answers at once that it heard it.
             link.probe_at = now + DOUBT / PROBES
-            link.tell((self.name, 0))
+            link.tell((self.name, 0), now)
 
     # What is known.
 
@@ -544,9 +551,11 @@ class LinkStateProtocol:
             self._down_ways.pop(link.neighbour, None)
             self._event(NeighbourUp(link.neighbour, link.number))
         for key in self._database.all_parts():
-            link.tell(key)
+            link.tell(key, now)
+        link.flood_at = now + 2 * UPS_TOGETHER
         self._event(TableChanged())
-        self._originate_soon(now)
+        # Links often come up together. Those that go down are told at once.
+        self._originate_soon(now, UPS_TOGETHER)
 
     def _down(self, link: NeighbourLink, now: float) -> None:
         was_up = link.up
@@ -564,27 +573,29 @@ class LinkStateProtocol:
         link.neighbour = None
         link.neighbour_mtu = 0
 
-    def _originate_soon(self, now: float) -> None:
-        if now >= self._may_originate_at:
+    def _originate_soon(self, now: float, wait: float = 0.0) -> None:
+        when = max(now + wait, self._may_originate_at)
+        if when <= now:
             self._originate(now)
-        else:
-            self._originate_at = self._may_originate_at
+        elif self._originate_at is None or when < self._originate_at:
+            self._originate_at = when
 
     def _originate(self, now: float) -> None:
         """Say anew what our links are."""
         self._originate_at = None
-        self._may_originate_at = now + self.config.originate_interval
+        heard = any(link.up for link in self._links.values())
+        self._may_originate_at = now + self.config.originate_interval if heard else now
         self._refresh_at = now + self.config.refresh_interval * self._rng.uniform(1 - HELLO_JITTER, 1)
         self._number += 1
         neighbours = [(name, self._links[number].common_mtu) for name, number in sorted(self.neighbours().items())]
         self._now = now
-        for part in own_parts(self.name, (self._boot, self._number), self._roles, neighbours):
-            if part.part == 0 and self._roles and self._holder is not None:
-                part = self._holder.proven(part)  # noqa: PLW2901
-            self._database.install(part, now)
+        for state in own_parts(self.name, (self._boot, self._number), self._roles, neighbours):
+            claims = state.part == 0 and self._roles and self._holder is not None
+            part = read_part(messages.encode(self._holder.proven(state) if claims and self._holder else state))
+            news = self._database.install(part, 0, now) is Installed.NEW
             for link in self._links.values():
                 if link.up:
-                    link.tell((self.name, part.part))
+                    link.tell(part.key, now, urgent=news)
                     self._wake(link)
         self._settle_soon(now)
 
@@ -617,7 +628,7 @@ class LinkStateProtocol:
 
     def _parts_of(self, origin: str) -> list[Key]:
         known = self._database.origins.get(origin)
-        return [] if known is None else [(origin, part) for part in known.have]
+        return [] if known is None else [part.key for part in known.have if part is not None]
 
     def _event(self, event: Event) -> None:
         # Events without content say that something is to be looked at: once is enough.

@@ -1,10 +1,9 @@
 """All link states that a node holds: the newest of every origin, in parts, until they are too old."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
-
-from msgspec.structs import replace
+from functools import lru_cache
 
 from psirp_stack.control import messages
 from psirp_stack.control.known_graph import NodeState
@@ -17,6 +16,9 @@ FIXED_BYTES = 100
 """All fields of a part but its neighbours and its proof, the longest name included."""
 PROOF_BYTES = 2 * (64 + 2) + (64 + 2) + (32 + 2) + 2 + 9 + 2
 """Two signatures, a name, a key, roles, a time."""
+AGED_BYTES = 1 + 9 + 3
+"""What a part costs on its way beside its own bytes."""
+MAX_REMEMBERED_PARTS = 16_384
 MILLISECONDS = 1000
 
 Version = tuple[int, int]
@@ -30,6 +32,7 @@ class Installed(Enum):
     """What a part of a link state was to the database."""
 
     NEW = "new"
+    REFRESHED = "newer, and says the same"
     SAME = "known already"
     OLDER = "older than what is known"
     TOO_OLD = "beyond the age at which states are forgotten"
@@ -37,15 +40,47 @@ class Installed(Enum):
     CONTRADICTION = "does not fit the parts that are there"
 
 
+@dataclass(frozen=True, slots=True)
+class StatePart:
+    """One part of a link state, and what is asked of it again and again. All nodes of a process share it."""
+
+    state: messages.LinkState
+    body: bytes
+    key: Key
+    version: Version
+    acknowledgement: tuple[str, int, int, int]
+    size: int
+    plain: NodeState | None
+    """What the node says of itself, if this is all of it and claims no roles."""
+
+
+@lru_cache(MAX_REMEMBERED_PARTS)
+def read_part(body: bytes) -> StatePart:
+    """What these bytes say; `messages.MessageError` when they are no link state."""
+    state = messages.decode_state(body)
+    plain = None
+    if state.parts == 1 and not state.roles:
+        plain = NodeState(state.boot, 0, dict(state.neighbours))
+    return StatePart(
+        state,
+        body,
+        (state.origin, state.part),
+        (state.boot, state.number),
+        (state.origin, state.boot, state.number, state.part),
+        len(body) + AGED_BYTES,
+        plain,
+    )
+
+
 @dataclass(slots=True)
 class OriginRecord:
     """What is known of one node."""
 
     version: Version
-    parts: int
+    have: tuple[StatePart | None, ...]
+    """By number; None for those that have not come."""
     said_at: float
     """When its origin said it, on our clock."""
-    have: dict[int, messages.LinkState] = field(default_factory=dict)
     state: NodeState | None = None
     """The newest that is complete: perhaps of an older version than the parts."""
     roles_until_ms: int = FOREVER
@@ -64,59 +99,66 @@ class LinkStateDatabase:
         self._max_nodes = max_nodes
         self._believe = believe
 
-    def install(self, part: messages.LinkState, now: float) -> Installed:
-        """Take in one part. Nothing changes unless it is `NEW`."""
-        version = (part.boot, part.number)
-        origin = self.origins.get(part.origin)
+    def install(self, part: StatePart, age_ms: int, now: float) -> Installed:
+        """Take in one part. Nothing changes unless it is `NEW` or `REFRESHED`."""
+        version, state = part.version, part.state
+        origin = self.origins.get(state.origin)
         if origin is not None and version < origin.version:
             return Installed.OLDER
         if origin is not None and version == origin.version:
-            if part.parts != origin.parts or part.part >= part.parts:
+            if state.parts != len(origin.have) or state.part >= state.parts:
                 return Installed.CONTRADICTION
-            if part.part in origin.have:
+            if origin.have[state.part] is not None:
                 return Installed.SAME
-        said_at = now - part.age / MILLISECONDS
+        said_at = now - age_ms / MILLISECONDS
         if said_at + self._max_age <= now:
             return Installed.TOO_OLD
-        if part.part >= part.parts:
+        if state.part >= state.parts:
             return Installed.CONTRADICTION
         if origin is None:
             if len(self.origins) >= self._max_nodes:
                 return Installed.NO_ROOM
-            origin = self.origins[part.origin] = OriginRecord(version, part.parts, said_at)
+            origin = self.origins[state.origin] = OriginRecord(version, (None,) * state.parts, said_at)
         elif version > origin.version:
-            origin.version, origin.parts, origin.said_at = version, part.parts, said_at
-            origin.have = {}
-        origin.have[part.part] = part
-        if len(origin.have) == origin.parts:
-            self._complete(origin)
-        return Installed.NEW
+            origin.version, origin.have, origin.said_at = version, (None,) * state.parts, said_at
+        if state.parts == 1:
+            origin.have = (part,)
+        else:
+            origin.have = (*origin.have[: state.part], part, *origin.have[state.part + 1 :])
+        return Installed.NEW if self._complete(origin) else Installed.REFRESHED
 
-    def _complete(self, origin: OriginRecord) -> None:
-        parts = [origin.have[part] for part in range(origin.parts)]
-        belief = self._believe(parts[0])
-        state = NodeState(
-            origin.version[0],
-            belief.roles,
-            dict(pair for part in parts for pair in part.neighbours),
-            parts[0].roles & ~belief.roles,
-            belief.doubt,
-        )
-        origin.roles_until_ms = belief.until_ms
-        if state != origin.state:
-            origin.state = state
-            self.changed = True
+    def _complete(self, origin: OriginRecord) -> bool:
+        """Put together what is whole; whether it says anything new, or nothing yet."""
+        first = origin.have[0]
+        if first is not None and first.plain is not None:
+            state, origin.roles_until_ms = first.plain, FOREVER
+        else:
+            parts = [part.state for part in origin.have if part is not None]
+            if len(parts) < len(origin.have):
+                return True
+            belief = self._believe(parts[0])
+            origin.roles_until_ms = belief.until_ms
+            state = NodeState(
+                origin.version[0],
+                belief.roles,
+                dict(pair for part in parts for pair in part.neighbours),
+                parts[0].roles & ~belief.roles,
+                belief.doubt,
+            )
+        if state == origin.state:
+            return False
+        origin.state = state
+        self.changed = True
+        return True
 
-    def part(self, key: Key, now: float) -> messages.LinkState | None:
-        """A part as it is to be sent now, older by the time that it was here."""
+    def part(self, key: Key) -> tuple[StatePart, float] | None:
+        """A part, and when its origin said it on our clock."""
         origin = self.origins.get(key[0])
-        part = origin.have.get(key[1]) if origin is not None else None
-        if origin is None or part is None:
-            return None
-        return replace(part, age=max(0, int((now - origin.said_at) * MILLISECONDS)))
+        part = origin.have[key[1]] if origin is not None and key[1] < len(origin.have) else None
+        return None if origin is None or part is None else (part, origin.said_at)
 
     def all_parts(self) -> list[Key]:
-        return [(name, part) for name, origin in self.origins.items() for part in origin.have]
+        return [part.key for origin in self.origins.values() for part in origin.have if part is not None]
 
     def states(self) -> dict[str, NodeState]:
         return {name: origin.state for name, origin in self.origins.items() if origin.state is not None}
@@ -132,14 +174,8 @@ class LinkStateDatabase:
     def look_again(self, now_ms: int) -> None:
         """Beliefs whose time is over are formed anew."""
         for origin in self.origins.values():
-            if origin.roles_until_ms <= now_ms and len(origin.have) == origin.parts:
+            if origin.roles_until_ms <= now_ms:
                 self._complete(origin)
-
-
-def size_of(part: messages.LinkState) -> int:
-    """At most so many bytes are needed to encode a part."""
-    proof = 0 if part.proof is None else PROOF_BYTES
-    return FIXED_BYTES + proof + sum(len(name) + ENTRY_BYTES for name, _ in part.neighbours)
 
 
 def own_parts(origin: str, version: Version, roles: int, neighbours: list[tuple[str, int]]) -> list[messages.LinkState]:

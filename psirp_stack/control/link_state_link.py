@@ -3,20 +3,15 @@
 from dataclasses import dataclass, field
 
 from psirp_stack.control import messages
-from psirp_stack.control.link_state_database import (
-    FIXED_BYTES,
-    PART_BYTES,
-    PROOF_BYTES,
-    Key,
-    LinkStateDatabase,
-    Version,
-    size_of,
-)
+from psirp_stack.control.link_state_database import MILLISECONDS, Key, LinkStateDatabase, Version
 from psirp_stack.control.rtt import RoundTrip
 
 STATES_IN_FLIGHT = 256
 """Parts of link states: some ten frames, since many fit into one."""
-FRAME_BYTES = PART_BYTES + FIXED_BYTES + PROOF_BYTES
+LISTING_BYTES = 16
+"""What a frame of link states costs beside them."""
+LAZY = 1.0
+"""Seconds that refreshed states wait for others, so that they cost few frames."""
 ACKNOWLEDGED_BYTES = 900
 ACKNOWLEDGED_FIELDS = 1 + 2 + 9 + 9 + 3
 
@@ -48,6 +43,10 @@ class NeighbourLink:
     timer: float | None = None
     flood_at: float = 0.0
     """When link states may be sent again."""
+    lazy_at: float = 0.0
+    """When those may that only say again what was said before."""
+    urgent: bool = False
+    """Something that waits is new."""
     doubted_at: float | None = None
     """Since when it is in doubt whether the neighbour is there."""
     probe_at: float = 0.0
@@ -61,8 +60,12 @@ class NeighbourLink:
     def common_mtu(self) -> int:
         return min(self.mtu, self.neighbour_mtu)
 
-    def tell(self, key: Key) -> None:
-        """The neighbour must get this part, in its present version."""
+    def tell(self, key: Key, now: float, *, urgent: bool = True) -> None:
+        """The neighbour must get this part, in its present version; a little later, if it is not urgent."""
+        if urgent:
+            self.urgent = True
+        elif not self.pending:
+            self.lazy_at = now + LAZY
         self.in_flight.pop(key, None)
         self.attempts.pop(key, None)
         self.pending[key] = None
@@ -88,27 +91,35 @@ class NeighbourLink:
         self.in_flight.clear()
         self.attempts.clear()
 
-    def next_parts(self, database: LinkStateDatabase, now: float, pace: float) -> tuple[messages.LinkState, ...]:
-        """The next link states to send here, if the neighbour can take some now: as many as one frame holds."""
-        if now < self.flood_at:
+    def next_parts(
+        self, database: LinkStateDatabase, now: float, pace: float, room: int
+    ) -> tuple[messages.AgedState, ...]:
+        """The next link states to send here, if the neighbour can take some now: as many as fit into `room` bytes."""
+        if not self.pending or now < self.sending_at:
             return ()
-        parts: list[messages.LinkState] = []
-        size = 0
+        parts: list[messages.AgedState] = []
+        size = LISTING_BYTES
         while self.pending and len(self.in_flight) < STATES_IN_FLIGHT:
             key = next(iter(self.pending))
-            part = database.part(key, now)
-            if part is not None:
-                size += size_of(part)
-                if size > FRAME_BYTES and parts:
+            found = database.part(key)
+            if found is not None:
+                part, said_at = found
+                size += part.size
+                if size > room and parts:
                     return tuple(parts)
                 attempts = self.attempts.get(key, 0) + 1
                 self.attempts[key] = attempts
-                self.in_flight[key] = InFlight((part.boot, part.number), now, attempts)
-                parts.append(part)
+                self.in_flight[key] = InFlight(part.version, now, attempts)
+                parts.append(messages.AgedState(max(0, int((now - said_at) * MILLISECONDS)), part.body))
             del self.pending[key]
         # The first news go out at once; what comes right after them is sent together.
         self.flood_at = now + pace
+        self.urgent = self.urgent and bool(self.pending)
         return tuple(parts)
+
+    @property
+    def sending_at(self) -> float:
+        return self.flood_at if self.urgent else max(self.flood_at, self.lazy_at)
 
     def next_acknowledgement(self, sender: str) -> messages.LinkStateReceived | None:
         if not self.acknowledgements:
@@ -132,7 +143,7 @@ class NeighbourLink:
         if self.doubted_at is not None:
             wanted = min(wanted, self.probe_at)
         if flooding and self.pending and len(self.in_flight) < STATES_IN_FLIGHT:
-            wanted = min(wanted, self.flood_at)
+            wanted = min(wanted, self.sending_at)
         retry = self.retry_at()
         return wanted if retry is None else min(wanted, retry)
 
@@ -147,6 +158,7 @@ class NeighbourLink:
         for key in late:
             del self.in_flight[key]
             self.pending[key] = None
+            self.urgent = True
         if late:
             self.round_trip.timed_out()
         return len(late)

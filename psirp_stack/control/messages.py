@@ -24,6 +24,7 @@ MAX_REFUSED = 64
 MAX_FILTERS = 64
 MAX_KEYS = 1024
 MAX_REASON = 300
+MAX_STATE_BYTES = 1100
 MAX_PARTS = 256
 """Frames that one node's link state may take."""
 
@@ -347,11 +348,14 @@ class RoleProof(_Value, frozen=True):
 
     grant: RoleGrant
     signature: SignatureBytes
-    """Of the link state without its proof and age, made with the key that the grant names."""
+    """Of the link state without its proof, made with the key that the grant names."""
 
 
-class LinkState(_Value, frozen=True, tag=41):
-    """A node's links that work in both directions, flooded to everybody. A higher (boot, number) replaces a lower."""
+class LinkState(_Value, frozen=True):
+    """A node's links that work in both directions, flooded to everybody. A higher (boot, number) replaces a lower.
+
+    It travels as the bytes that its origin made of it (`AgedState`): nodes pass those on as they are.
+    """
 
     origin: Name
     boot: Count
@@ -363,8 +367,6 @@ class LinkState(_Value, frozen=True, tag=41):
     part: Part = 0
     parts: Annotated[int, Meta(ge=1, le=MAX_PARTS)] = 1
     """A node with many neighbours says them in parts, so that each fits into a frame."""
-    age: Count = 0
-    """Milliseconds that it spent in nodes since its origin said it, so that it is forgotten everywhere in time."""
     proof: RoleProof | None = None
     """In part 0 of a state that claims roles by a grant."""
 
@@ -376,21 +378,39 @@ class LinkStateReceived(_Value, frozen=True, tag=42):
     states: Annotated[tuple[tuple[Name, Count, Count, Part], ...], Meta(max_length=MAX_NAMES)]
 
 
+class AgedState(_Value, frozen=True):
+    """A part of a link state on its way."""
+
+    age: Count
+    """Milliseconds that it spent in nodes since its origin said it, so that it is forgotten everywhere in time."""
+    state: Annotated[bytes, Meta(max_length=MAX_STATE_BYTES)]
+    """A `LinkState`."""
+
+
 class LinkStates(_Value, frozen=True, tag=43):
     """As many link states as fit into one frame."""
 
-    states: Annotated[tuple[LinkState, ...], Meta(max_length=MAX_PARTS)]
+    states: Annotated[tuple[AgedState, ...], Meta(max_length=MAX_PARTS)]
 
 
-LinkMessage = Hello | LinkState | LinkStates | LinkStateReceived
+LinkMessage = Hello | LinkStates | LinkStateReceived
 Message = RendezvousMessage | NodeMessage | TopologyMessage | LinkMessage
 
 _encoder = msgspec.msgpack.Encoder()
+_states: msgspec.msgpack.Decoder[LinkState] = msgspec.msgpack.Decoder(LinkState)
 _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 
 
-def encode(message: Message) -> bytes:
+def encode(message: Message | LinkState) -> bytes:
     return _encoder.encode(message)
+
+
+def decode_state(data: bytes) -> LinkState:
+    """The link state in these bytes; `MessageError` when they hold none."""
+    try:
+        return _states.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise MessageError(str(error)) from None
 
 
 def decode(data: bytes) -> Message:

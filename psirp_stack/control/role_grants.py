@@ -169,5 +169,5 @@ def _grant_bytes(grant: RoleGrant) -> bytes:
 
 
 def _claim_bytes(state: LinkState) -> bytes:
-    """All of the part of a link state that carries the roles, but what changes on its way."""
-    return CLAIM_CONTEXT + _encode(msgspec.structs.replace(state, proof=None, age=0))
+    """All of the part of a link state that carries the roles, but the proof itself."""
+    return CLAIM_CONTEXT + _encode(msgspec.structs.replace(state, proof=None))

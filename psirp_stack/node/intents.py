@@ -114,6 +114,10 @@ class SubscriptionIntents:
         self.now = 0.0
         """The time of the latest call: answers come long after what they answer."""
         self._registered_with: str | None = None
+        self._greeted = False
+        """The rendezvous has heard of this life."""
+        self._has_asked = False
+        """Whoever has never asked for anything need not be known to live."""
 
     def __contains__(self, key: Key) -> bool:
         return key in self._intents
@@ -207,6 +211,7 @@ class SubscriptionIntents:
             self._register_anew(now)
         if not self._known or self._registered_with != name:
             self._alive_at = now
+            self._greeted = False
         self._known = True
         self._registered_with = name
 
@@ -230,7 +235,8 @@ class SubscriptionIntents:
         elif now >= self._alive_at:
             self._alive_at = now + self.config.keep_alive
             self._ask_again(now)
-            if not self._unanswered:
+            if (self._has_asked or not self._greeted) and not self._unanswered:
+                self._greeted = True
                 # Any request renews the lease, so this one waits until the digest is certain.
                 self._send(KeepAlive(self._next_number(), self.boot, self._digest), now)
 
@@ -299,6 +305,7 @@ class SubscriptionIntents:
         explanation: ExplanationTaker | None = None,
     ) -> None:
         self._unanswered[request.number] = _Unanswered(request, intent, answer, explanation)
+        self._has_asked = self._has_asked or not isinstance(request, KeepAlive)
         self._out.append((now + self.config.wait_for_rendezvous, request))
 
     def _replied(self, reply: Reply, now: float) -> None:

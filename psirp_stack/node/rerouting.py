@@ -35,7 +35,7 @@ class Rerouting:
         self._tags = tags
         self._served: dict[ItemId, frozenset[str]] = {}
         self._granted: dict[ItemId, tuple[FilterGrant, ...]] = {}
-        self._edges: frozenset[tuple[str, str]] = frozenset()
+        self._known: KnownGraph | None = None
 
     def granted(self, item: ItemId, filters: tuple[FilterGrant, ...]) -> None:
         """The topology manager's word."""
@@ -48,10 +48,10 @@ class Rerouting:
 
     def graph_changed(self, known: KnownGraph) -> list[Rerouted]:
         """What has to be sent otherwise now."""
-        edges = frozenset(edges_of(known))
-        lost, self._edges = self._edges - edges, edges
-        if self._name not in known.numbers:
+        before, self._known = self._known, known
+        if not self._served or before is None or self._name not in known.numbers:
             return []
+        lost = edges_of(before).keys() - edges_of(known).keys()
         changed: list[Rerouted] = []
         checks = _Checks(known, self._tags, self._name)
         for item, served in self._served.items():

@@ -235,15 +235,16 @@ def seed_payload(rng: random.Random) -> bytes:
     item = (bytes(32), rng.randrange(ITEMS).to_bytes(32, "big"))
     neighbours = tuple((other, ROOM) for other in names)
     part, parts = rng.choice(((0, 1), (0, 2), (1, 2), (3, 2)))
-    state = messages.LinkState(name, numbers[0], numbers[1], 1, neighbours, part, parts, rng.choice((0, numbers[2])))
+    state = messages.LinkState(name, numbers[0], numbers[1], 1, neighbours, part, parts)
+    aged = messages.AgedState(rng.choice((0, numbers[2])), messages.encode(state))
     said: messages.Message
     kind = rng.randrange(12)
     if kind == 0:
         said = messages.Hello(name, rng.choice((1, 1, 1, numbers[0])), rng.choice((names, ("a",))), ROOM)
     elif kind == 1:
-        said = state
+        said = messages.LinkStates((aged, messages.AgedState(0, rng.randbytes(40))))
     elif kind == 2:
-        said = messages.LinkStates((state,) * rng.randint(0, 3))
+        said = messages.LinkStates((aged,) * rng.randint(0, 3))
     elif kind == 3:
         said = messages.LinkStateReceived(name, ((name, numbers[0], numbers[1], part),))
     elif kind in (4, 5):

@@ -14,7 +14,7 @@ from gateway.admin.access import AdminRole as AdminRole
 from gateway.admin.config import AdminConfig
 from gateway.config import ConfigError, check
 from psirp_stack.control.codes import ServiceRole
-from psirp_stack.control.messages import LinkState, encode
+from psirp_stack.control.messages import AgedState, LinkState, LinkStates, encode
 from tests.gateway.admin.admin_world import AdminWorld, admin_world
 from tests.gateway.web_world import Domain, Reader, started_world
 from tests.waiting import until
@@ -45,7 +45,9 @@ async def test_a_snapshot_shows_network_topics_numbers_and_events(world: AdminWo
 
 async def test_a_node_that_claims_a_role_without_the_domains_word_is_shown(world: AdminWorld) -> None:
     claim = LinkState("n0", 1 << 50, 1, int(ServiceRole.TOPOLOGY), (("n1", 1500),))
-    world.network.nodes["n2"].node.link_state.receive(1, encode(claim), asyncio.get_running_loop().time())
+    world.network.nodes["n2"].node.link_state.receive(
+        1, encode(LinkStates((AgedState(0, encode(claim)),))), asyncio.get_running_loop().time()
+    )
     seen = await world.get("/api/snapshot")
     (doubted,) = seen["network"]["doubted"]
     assert (doubted["node"], doubted["roles"]) == ("n0", "topology")

@@ -17,7 +17,7 @@ from psirp_stack.links.impairment import ImpairedLink, Impairment
 from psirp_stack.links.in_process import pair
 
 MTU = 1500
-CONFIG = LinkStateConfig(hello_interval=0.5, dead_after=5)
+CONFIG = LinkStateConfig(hello_interval=0.5, dead_after=5, refresh_interval=30.0, max_age=100.0)
 DEAD = Impairment(loss=1.0)
 
 

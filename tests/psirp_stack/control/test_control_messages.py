@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psirp_stack.control import messages
-from psirp_stack.control.link_state_database import FIXED_BYTES, PART_BYTES, own_parts, size_of
+from psirp_stack.control.link_state_database import AGED_BYTES, FIXED_BYTES, PART_BYTES, own_parts, read_part
 from psirp_stack.control.messages import MAX_MESSAGE_BYTES, Message, MessageError, decode, encode
 from trials.fuzz.control import control_targets, fuzz_control, hostile_payloads
 
@@ -32,8 +32,8 @@ STATES = st.builds(
     PAIRS,
     st.integers(0, 255),
     st.integers(1, 256),
-    COUNTS,
 )
+AGED = st.builds(messages.AgedState, COUNTS, STATES.map(encode))
 GRANTS = st.builds(messages.FilterGrant, IDS, NAME_LISTS, COUNTS)
 MESSAGES: st.SearchStrategy[Message] = st.one_of(
     st.builds(messages.Match, IDS, IDS, COUNTS, NAME_LISTS, NAME_LISTS, POLICIES),
@@ -43,8 +43,7 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
     st.builds(messages.Served, IDS, IDS, COUNTS, st.none() | NAMES, st.integers(0, 255), POLICIES),
     st.builds(messages.TopologyStarted, COUNTS),
     st.builds(messages.Hello, NAMES, COUNTS, NAME_LISTS, COUNTS),
-    STATES,
-    st.builds(messages.LinkStates, st.lists(STATES, max_size=3).map(tuple)),
+    st.builds(messages.LinkStates, st.lists(AGED, max_size=3).map(tuple)),
     st.builds(
         messages.LinkStateReceived,
         NAMES,
@@ -77,11 +76,28 @@ def test_what_is_out_of_bounds_is_refused() -> None:
         messages.Hello("x" * 65, 1, (), 1500),
         messages.Hello("a", -1, (), 1500),
         messages.StopPublish(bytes(31), bytes(32), 1),
-        messages.LinkState("a", 1, 1, 0, (), 256, 256),
-        messages.LinkState("a", 1, 1, 0, (), 0, 0),
     ):
         with pytest.raises(MessageError):
             decode(encode(bad))
+    for part, parts in ((256, 256), (0, 0)):
+        with pytest.raises(MessageError):
+            messages.decode_state(encode(messages.LinkState("a", 1, 1, 0, (), part, parts)))
+
+
+@given(STATES)
+def test_a_link_state_keeps_the_bytes_that_its_origin_made(state: messages.LinkState) -> None:
+    part = read_part(encode(state))
+    assert part.state == state == messages.decode_state(part.body)
+    assert (part.key, part.version) == ((state.origin, state.part), (state.boot, state.number))
+
+
+@given(st.binary(max_size=60))
+def test_other_bytes_are_no_link_state(data: bytes) -> None:
+    try:
+        part = read_part(data)
+    except MessageError:
+        return
+    assert messages.decode_state(encode(part.state)) == part.state
 
 
 @given(st.lists(NAMES, max_size=300, unique=True), COUNTS)
@@ -92,7 +108,7 @@ def test_a_link_state_is_cut_into_parts_that_fit(names: list[str], boot: int) ->
     assert [name for part in parts for name, _ in part.neighbours] == names
     for part in parts:
         assert part.parts == len(parts)
-        assert len(encode(part)) <= size_of(part) <= PART_BYTES + FIXED_BYTES
+        assert read_part(encode(part)).size <= PART_BYTES + FIXED_BYTES + AGED_BYTES
 
 
 def test_hostile_payloads_are_counted_and_nothing_escapes() -> None:
@@ -101,7 +117,7 @@ def test_hostile_payloads_are_counted_and_nothing_escapes() -> None:
     assert report.failed == 0
     assert all(counts.total() == report.payloads == 4000 for counts in report.reasons.values())
     # Payloads get far enough to matter: everything is reached, not only the first refusal.
-    assert {"refused", "Hello", "LinkState", "Match", "StartPublish"} <= report.reasons["messages"].keys()
+    assert {"refused", "Hello", "LinkStates", "Match", "StartPublish"} <= report.reasons["messages"].keys()
     assert {"handed up", "taken", "dropped: malformed", "dropped: duplicate"} <= report.reasons["courier"].keys()
     assert {"taken", "dropped: malformed", "dropped: unknown link"} <= report.reasons["link state"].keys()
     assert {"NODE", "dropped: malformed", "dropped: for another node"} <= report.reasons["control frames"].keys()

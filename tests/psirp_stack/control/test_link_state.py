@@ -47,12 +47,18 @@ def hello(name: str, *heard: str, boot: int = 1, mtu: int = MTU) -> bytes:
     return messages.encode(messages.Hello(name, boot, heard, mtu))
 
 
-def said(state: LinkStateProtocol, now: float = 0.0) -> list[tuple[int, messages.Message]]:
-    frames: list[tuple[int, messages.Message]] = []
+def flooded(state: messages.LinkState, age: int = 0) -> bytes:
+    return messages.encode(messages.LinkStates((messages.AgedState(age, messages.encode(state)),)))
+
+
+def said(state: LinkStateProtocol, now: float = 0.0) -> list[tuple[int, messages.Message | messages.LinkState]]:
+    frames: list[tuple[int, messages.Message | messages.LinkState]] = []
     while (frame := state.next_frame(now)) is not None:
         message = messages.decode(frame[1])
-        states = message.states if isinstance(message, messages.LinkStates) else (message,)
-        frames += [(frame[0], state) for state in states]
+        if isinstance(message, messages.LinkStates):
+            frames += [(frame[0], messages.decode_state(aged.state)) for aged in message.states]
+        else:
+            frames.append((frame[0], message))
     return frames
 
 
@@ -123,11 +129,11 @@ def test_what_cannot_be_is_counted_and_changes_nothing() -> None:
     state.receive(1, hello("a"), 0)
     state.receive(1, hello("c"), 0)
     one = messages.LinkState("z", 1, 1, 0, ())
-    state.receive(1, messages.encode(one), 0)
+    state.receive(1, flooded(one), 0)
     state.receive(1, hello("b", "a", boot=3), 0)
     state.receive(1, hello("b", boot=2), 0)
-    state.receive(1, messages.encode(messages.LinkState("z", 1, 1, 0, (), part=1, parts=1)), 0)
-    state.receive(1, messages.encode(messages.LinkState("z", 1, 1, 0, (), age=10**9)), 0)
+    state.receive(1, flooded(messages.LinkState("z", 1, 1, 0, (), part=1, parts=1)), 0)
+    state.receive(1, flooded(messages.LinkState("z", 1, 1, 0, ()), age=10**9), 0)
     assert state.drops == dict.fromkeys(
         [
             LinkStateDrop.UNKNOWN_LINK,
@@ -146,7 +152,7 @@ def test_what_cannot_be_is_counted_and_changes_nothing() -> None:
     state.receive(1, hello("b", "a"), 0)
     state.receive(1, hello("d", "a"), 0)
     for name in "bcd":
-        state.receive(1, messages.encode(messages.LinkState(name, 1, 1, 0, ())), 0)
+        state.receive(1, flooded(messages.LinkState(name, 1, 1, 0, ())), 0)
     assert state.drops == {LinkStateDrop.SECOND_NEIGHBOUR: 1, LinkStateDrop.NO_ROOM: 2}
     with pytest.raises(ValueError, match="expected at least"):
         state.add_link(3, 500, 0)
@@ -157,7 +163,7 @@ def test_what_cannot_be_is_counted_and_changes_nothing() -> None:
 def test_somebody_with_our_name_is_noticed_and_our_state_prevails() -> None:
     state = node()
     state.receive(1, hello("b", "a"), 0)
-    state.receive(1, messages.encode(messages.LinkState("a", 7, 40, 0, (("x", 1500),))), 0)
+    state.receive(1, flooded(messages.LinkState("a", 7, 40, 0, (("x", 1500),))), 0)
     assert NameConflict() in events(state)
     state.handle_timer(1.0)
     own = [m for _, m in said(state, 1.0) if isinstance(m, messages.LinkState) and m.origin == "a"]
@@ -390,9 +396,9 @@ def test_while_news_keep_coming_the_graph_is_worked_out_ever_more_seldom() -> No
     for tick in range(1, 2000):
         now = tick / 1000
         neighbours = (("a", MTU), (f"n{tick}", MTU))
-        state.receive(1, messages.encode(messages.LinkState("b", 1, tick, 0, neighbours)), now)
+        state.receive(1, flooded(messages.LinkState("b", 1, tick, 0, neighbours)), now)
         other = messages.LinkState(f"n{tick}", 1, 1, 0, (("b", MTU),))
-        state.receive(1, messages.encode(other), now)
+        state.receive(1, flooded(other), now)
         timer = state.next_timer()
         if timer is not None and timer <= now:
             state.handle_timer(now)
