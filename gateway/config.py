@@ -25,12 +25,14 @@ from gateway.control import ControlConfig
 from gateway.discovery.part import DiscoveryConfig
 from gateway.discovery.section import DiscoveryKeyError, DiscoverySection, discovery_config
 from gateway.gateway import GatewayConfig
+from gateway.scope_keys import ScopeKeys
 from gateway.tls_section import TlsSection
 from gateway.tracing import TracesSection, traces_config
 from gateway.web.sections import ChatSection, SectionError, WebSection, web_config
 from gateway.web.server import WebConfig
 from identifiers import HashName, Naming, NoZoneError, Scheme, TopicError, split_user, zone_of
 from identifiers.topic import canonical_host
+from psirp_stack.authentication.keys import KeyFileError
 from psirp_stack.node.config import MAX_FILE_BYTES, NodeConfigError, NodeFile, read_secret
 from psirp_stack.node.config import check as check_node
 from push_hub.canary import CanaryConfig
@@ -109,6 +111,8 @@ class NamingSection(Struct, frozen=True, forbid_unknown_fields=True):
 class NetworkSection(Struct, frozen=True, forbid_unknown_fields=True):
     attach: Annotated[str, Meta(min_length=1)] | None = None
     """The socket of a node that runs already. Without it, the gateway runs the node of [node]."""
+    sealed_file: Annotated[str, Meta(min_length=1)] | None = None
+    """What is sealed from gateway to gateway, and with which keys."""
 
 
 class LimitsSection(Struct, frozen=True, forbid_unknown_fields=True):
@@ -227,7 +231,17 @@ class _Builder:
             traces=traces_config(file.traces, self._folder),
             admin=self._admin(),
             access=self._access(),
+            scope_keys=self._scope_keys(),
         )
+
+    def _scope_keys(self) -> ScopeKeys:
+        name = self._file.network.sealed_file
+        if name is None:
+            return ScopeKeys()
+        try:
+            return ScopeKeys.load(self._folder / name)
+        except KeyFileError as error:
+            raise _KeyWrongError("network.sealed_file", str(error)) from None
 
     def _discovery(self) -> DiscoveryConfig:
         try:

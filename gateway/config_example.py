@@ -44,8 +44,9 @@ deadline = 30.0                     # seconds until one that has not arrived mak
 scheme = "fqdn-path"                # or "zone"
 hash = "sha1"                       # or "sha256"
 
+[network]
+# sealed_file = "sealed.toml"       # what no node between gateways may read, and the keys (`psph keys seal`); mode 0600
 # Either attach to a node that runs already:
-# [network]
 # attach = "/run/psph/node.sock"
 # or run one here. These are the keys of `psph node`, without `socket`:
 

@@ -28,6 +28,7 @@ from gateway.bootstrapping import Bootstrapping, BootstrappingConfig
 from gateway.control import Control, ControlConfig
 from gateway.discovery import Discovery, DiscoveryConfig, Signpost
 from gateway.network import PsirpNetwork
+from gateway.scope_keys import ScopeKeys
 from gateway.store import MIGRATIONS, ControlStore
 from gateway.telemetry.telemetry import Telemetry, both
 from gateway.tracing import TracesConfig
@@ -70,6 +71,8 @@ class GatewayConfig:
     """Where traces go. Whoever starts the gateway passes the observer that writes them."""
     admin: AdminConfig | None = None
     """The operator's port: dashboard, metrics and health. None: there is none, and nothing is counted."""
+    scope_keys: ScopeKeys = field(default_factory=ScopeKeys)
+    """What is sealed from gateway to gateway."""
     access: AccessRules = field(default_factory=AccessRules)
     """Who may publish and subscribe."""
 
@@ -140,7 +143,7 @@ class Gateway:
             config.data / DATABASE_NAME, [*MIGRATIONS, *BOOTSTRAPPING_TABLES, *CHAT_TABLES, *DEMAND_TABLES]
         )
         store = ControlStore(database)
-        network = PsirpNetwork(client, self.socket, self.access.admits)
+        network = PsirpNetwork(client, self.socket, self.access.admits, config.scope_keys)
         control = Control(store, network, self._clock, config.control, self._observer, self.access.other_refusal)
         push = PushAdapter(self.hub, config.naming, control, store, self._observer)
         control.add(push)

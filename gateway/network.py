@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from gateway.envelope import ENVELOPE_VERSION, EnvelopeError, Header, seal, unseal
+from gateway.envelope import ENVELOPE_VERSION, EnvelopeError, Header
 from gateway.model import Crossing, Listener, NetworkError
+from gateway.scope_keys import ScopeKeys
 from identifiers import Identifier, ItemId
 from psirp_stack.control.codes import Code
 from psirp_stack.node.api import Client, ItemListener, NotAttachedError, PsirpError
@@ -23,14 +24,16 @@ class PsirpNetwork:
         client: Client,
         socket: Path | None = None,
         admits: Callable[[Crossing, bytes | None], bool] | None = None,
+        scope_keys: ScopeKeys | None = None,
     ) -> None:
         """`admits` says of a crossing and the hash of the key that signed it whether it is taken."""
         self.client = client
         self._admits = admits
+        self._scope_keys = ScopeKeys() if scope_keys is None else scope_keys
         self._socket = socket
         """Where the node is, for looking at what it has at hand; without it, `recent` knows nothing."""
         self.unreadable = 0
-        """Versions that no gateway put together, and that were passed over."""
+        """Versions that no gateway put together, or that are not sealed as they should be: they are passed over."""
         self._subscriptions: dict[ItemId, ItemListener] = {}
 
     @property
@@ -42,7 +45,7 @@ class PsirpNetwork:
     async def publish(self, item: ItemId, crossing: Crossing) -> Identifier:
         header = Header(ENVELOPE_VERSION, crossing.kind, crossing.name, crossing.content_type, crossing.self_url)
         try:
-            return await self.client.publish(item.sid, item.rid, seal(header, crossing.body))
+            return await self.client.publish(item.sid, item.rid, self._scope_keys.put_up(item, header, crossing.body))
         except (PsirpError, NotAttachedError) as error:
             raise _network_error(error) from error
 
@@ -101,7 +104,7 @@ class PsirpNetwork:
 
     def _opened(self, publication: ReceivedVersion) -> Crossing | None:
         try:
-            header, body = unseal(publication.content)
+            header, body = self._scope_keys.opened(_item_of(publication), publication.content)
         except EnvelopeError:
             self.unreadable += 1
             return None
@@ -124,6 +127,10 @@ class PsirpNetwork:
             return await self.client.explain(item.sid, item.rid)
         except (PsirpError, NotAttachedError) as error:
             raise _network_error(error) from error
+
+
+def _item_of(publication: ReceivedVersion) -> ItemId:
+    return ItemId(Identifier(publication.sid), Identifier(publication.rid))
 
 
 def _network_error(error: PsirpError | NotAttachedError) -> NetworkError:

@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from gateway.cli.errors import CommandError
+from gateway.scope_keys import Step, change
 from psirp_stack.authentication.keys import KeyFileError, KeyPair, PublicKey, write_new
 from psirp_stack.control.codes import ServiceRole
 from psirp_stack.control.role_grants import make_grant, save_grant
@@ -34,6 +35,7 @@ examples:
   psph keys trust alice.pub --name alice-at-work
   psph keys forget alice                    and no longer
   psph keys list                            own and trusted keys
+  psph keys seal sealed.toml http://example.com/private/            a gateway seals these topics; --step changes the key
   psph keys grant gate-a rendezvous topology --by domain --to gate-a --out gate-a.grant
                                             let node gate-a have these roles; its key is gate-a, the domain's is domain
 
@@ -104,6 +106,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     grant.add_argument("--to", metavar="NAME", required=True, help="the node's key, own or trusted")
     grant.add_argument("--days", type=int, default=USUAL_DAYS, help="for how long it counts (default: %(default)s)")
     grant.add_argument("--out", type=Path, required=True, help="the file to write: `keys.grant` of the node")
+    sealing = verbs.add_parser(
+        "seal",
+        help="make or change a key with which gateways seal a scope",
+        description=(
+            "Make a key for publications that no node between gateways may read, or change one without a gap: step\n"
+            "next, give the file to all gateways; step switch, give it to all; step drop, give it to all."
+        ),
+    )
+    sealing.add_argument("file", metavar="FILE", type=Path, help="`network.sealed_file` of the gateways")
+    sealing.add_argument("what", metavar="PREFIX|SCOPE", help="how names begin, or the identifier of a scope")
+    sealing.add_argument("--step", choices=[str(step) for step in Step], help="of changing the key")
     listing = verbs.add_parser("list", help="show all keys")
     for verb in (show, listing):
         verb.add_argument("--json", action="store_true", help="one JSON object a line")
@@ -126,6 +139,8 @@ def run(args: argparse.Namespace) -> int:
             case "grant":
                 until = grant_roles(folder, args.node, args.roles, args.out, by=args.by, to=args.to, days=args.days)
                 print(f"{args.out}: {args.node} may be {' and '.join(args.roles)} until {until:%Y-%m-%d}")
+            case "seal":
+                print(f"{args.file}: {change(args.file, args.what, args.step and Step(args.step))}")
             case _:
                 return _list(folder, as_json=args.json)
     except KeyFileError as error:

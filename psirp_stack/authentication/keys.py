@@ -92,7 +92,7 @@ class PublicKey:
     @classmethod
     def load(cls, path: Path) -> Self:
         try:
-            return cls.from_pem(_read(path))
+            return cls.from_pem(read_key_file(path))
         except ValueError as error:
             raise KeyFileError(f"{path}: {error}") from None
 
@@ -131,7 +131,7 @@ class KeyPair:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        data = _read(path, private=True)
+        data = read_key_file(path, private=True)
         try:
             key = load_pem_private_key(data, password=None)
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
@@ -156,7 +156,8 @@ def write_new(path: Path, data: bytes) -> None:
         os.fsync(descriptor)
 
 
-def _read(path: Path, *, private: bool = False) -> bytes:
+def read_key_file(path: Path, *, private: bool = False, most: int = MAX_KEY_FILE_BYTES) -> bytes:
+    """A file with keys. `private`: nobody but its owner may be able to read it."""
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
@@ -164,9 +165,9 @@ def _read(path: Path, *, private: bool = False) -> bytes:
                 raise KeyFileError(
                     f"{path} can be read by others (mode {mode & 0o777:03o}): chmod 600 it, or make a new key"
                 )
-            data = file.read(MAX_KEY_FILE_BYTES + 1)
+            data = file.read(most + 1)
     except OSError as error:
         raise KeyFileError(f"cannot read {path}: {error.strerror}") from None
-    if len(data) > MAX_KEY_FILE_BYTES:
-        raise KeyFileError(f"{path} is longer than {MAX_KEY_FILE_BYTES} bytes: no key is")
+    if len(data) > most:
+        raise KeyFileError(f"{path} is longer than {most} bytes: no key is")
     return data

@@ -16,6 +16,7 @@ from psirp_stack.transport.peer import Answer, Peer, new_peer
 from psirp_stack.transport.positions import Positions
 from psirp_stack.transport.repairs import Repairs
 from psirp_stack.transport.sender_context import SenderContext
+from psirp_stack.transport.stragglers import far_behind
 from psirp_stack.transport.stream import VersionStream
 from psirp_stack.transport.versions import Version, Versions
 
@@ -326,11 +327,7 @@ class ItemSender:
             if peer.need_since is None:
                 peer.need_since = now
             elif not peer.behind and now >= peer.need_since + config.left_behind_after:
-                peer.behind = True
-                self.context.counters.left_behind += 1
-                self.context.tell(ReceiverLeftBehind(self.item, peer.name, peer.acked))
-                self._settle(peer.stream)
-                peer.stream.skip_if_nobody_waits()
+                self.leave_behind(peer)
             if now >= self._probe_due(peer):
                 peer.touched = now
                 peer.unanswered += 1
@@ -338,6 +335,19 @@ class ItemSender:
                 peer.repaired = max(peer.repaired, peer.stream.begun)
                 self._probe(peer)
         self.arm(now)
+
+    def leave_behind(self, peer: Peer) -> None:
+        """Others no longer wait for it."""
+        peer.behind = True
+        self.context.counters.left_behind += 1
+        self.context.tell(ReceiverLeftBehind(self.item, peer.name, peer.acked))
+        self._settle(peer.stream)
+        peer.stream.skip_if_nobody_waits()
+
+    def make_room(self) -> None:
+        """Too much waits: let it not be for the sake of a few."""
+        for peer in far_behind(self.peers.values(), self.positions, self.context.config.max_pending_bytes):
+            self.leave_behind(peer)
 
     def _probe(self, peer: Peer) -> None:
         """Repeat the metadata of the last version: the answer says what is missing."""

@@ -122,8 +122,11 @@ class Sender:
             self.counters.equal_content += 1
             return PublishedVersion(last, False, state.positions.stored(last.number))
         cost = len(content) + len(attributes) + VERSION_COST
-        pending, versions = state.pending()
         config = self._context.config
+        pending, versions = state.pending()
+        if pending + cost > config.max_pending_bytes // 2 or versions >= config.max_pending_versions // 2:
+            state.make_room()
+            pending, versions = state.pending()
         if pending and (pending + cost > config.max_pending_bytes or versions >= config.max_pending_versions):
             self.counters.refused_full += 1
             raise TransportFull(f"{pending} bytes in {versions} versions of {item} wait for their receivers")

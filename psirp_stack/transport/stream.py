@@ -7,6 +7,7 @@ laid end to end, so that «in flight» and «room» are differences of two numbe
 from typing import TYPE_CHECKING
 
 from psirp_stack.transport.peer import Peer
+from psirp_stack.transport.stragglers import holding_up
 
 if TYPE_CHECKING:
     from psirp_stack.transport.item_sender import ItemSender
@@ -100,6 +101,16 @@ class VersionStream:
         if not self.has_active:
             self.next_number, self.next_segment = self.item.positions.newest + 1, -1
 
+    def _is_held_up(self, place: int, begins: int | None, now: float) -> bool:
+        """Whether somebody who is waited for has no room for a version that `begins` there, or confirmed too little."""
+        while (begins is not None and begins >= self.limit) or place - self.low >= self.window:
+            slow = holding_up(self.members.values(), self.item.positions, place, self.window, now)
+            if not slow:
+                return True
+            for peer in slow:
+                self.item.leave_behind(peer)
+        return False
+
     def next_frame(self, now: float) -> bytes | None:
         item = self.item
         if self.announce:
@@ -120,13 +131,13 @@ class VersionStream:
             return None
         segment = self.next_segment
         if segment < 0:
-            if out.start >= self.limit or out.start - self.low >= self.window:
+            if self._is_held_up(out.start, out.start, now):
                 return None
             frame = item.frames.announcement(out, self.fid, self.fid[-1], now)
             segment = 0
         else:
             at = segment * out.segment_size
-            if out.start + at - self.low >= self.window:
+            if self._is_held_up(out.start + at, None, now):
                 return None
             frame = item.frames.segment(out, segment, self.fid, now)
             segment += 1
