@@ -414,8 +414,8 @@ class ItemReceiver:
             self._acknowledge_soon(source, now)
 
     def _is_repeated(self, source: PublisherSequence, slot: Slot) -> bool:
-        """Whether another publisher, or this one in an earlier life, has sent the same content."""
-        repeated = self._recent.is_repeated(slot.version_id, (source.name, source.epoch))
+        """Whether another publisher, or this one in an earlier life, has sent the same publication."""
+        repeated = self._recent.is_repeated(slot.version_id, slot.attributes, (source.name, source.epoch))
         self.context.counters.equal_versions += repeated
         return repeated
 

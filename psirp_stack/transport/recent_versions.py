@@ -1,5 +1,10 @@
-"""What was handed up lately: the same content from two publishers, or from two lives of one, is handed up once."""
+"""What was handed up lately: the same publication from two publishers, or from two lives of one, is handed up once.
 
+A publication is its content and its attributes. Equal content with other attributes is one version on the wire, but its
+application has said that it means another thing: it is handed up, and the application judges.
+"""
+
+import hashlib
 from collections import OrderedDict
 
 Origin = tuple[str, int]
@@ -11,18 +16,19 @@ class RecentVersions:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._origins: OrderedDict[bytes, Origin] = OrderedDict()
+        self._origins: OrderedDict[bytes, tuple[bytes, Origin]] = OrderedDict()
 
     def __contains__(self, version_id: bytes) -> bool:
         return version_id in self._origins
 
-    def is_repeated(self, version_id: bytes, origin: Origin) -> bool:
-        """Whether somebody else has sent this content; once for each time that they did."""
+    def is_repeated(self, version_id: bytes, attributes: bytes, origin: Origin) -> bool:
+        """Whether somebody else has sent this publication; once for each time that they did."""
+        digest = hashlib.sha256(attributes).digest()
         before = self._origins.pop(version_id, None)
-        self._origins[version_id] = origin
+        self._origins[version_id] = (digest, origin)
         if len(self._origins) > self._most:
             self._origins.popitem(last=False)
-        return before is not None and before != origin
+        return before is not None and before[0] == digest and before[1] != origin
 
     def forget(self) -> None:
         """From here on nothing is taken for something that was sent before."""

@@ -270,6 +270,19 @@ def test_the_same_content_from_another_publisher_is_not_handed_up_again() -> Non
     assert net.hosts[1].receiver.counters.equal_versions == 1
 
 
+def test_the_same_content_with_other_attributes_is_another_publication() -> None:
+    """One publisher goes A, the other B, A: the last A is no repetition of the first."""
+    net = Network(line(4))
+    net.subscribe(1)
+    net.grant(0, [1])
+    net.grant(3, [1])
+    for node, what, says in ((0, b"A", b"n0: 1"), (3, b"B", b"n3: 1"), (3, b"A", b"n3: 2")):
+        net.publish(node, what, says)
+        net.run(1)
+    assert net.hosts[1].contents == [b"A", b"B", b"A"]
+    assert net.hosts[1].receiver.counters.equal_versions == 0
+
+
 def test_a_publisher_that_takes_over_goes_on_after_what_the_other_has_brought() -> None:
     net = Network(line(4))
     net.subscribe(1)
