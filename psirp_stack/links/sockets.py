@@ -1,6 +1,7 @@
 """What the two carriers on sockets share: room in the kernel, counting what goes wrong instead of raising, closing."""
 
 import errno
+import select
 import socket
 import struct
 
@@ -42,6 +43,10 @@ class SocketLink:
         self.send_buffer = _grow(sock, SEND_BUFFER_BYTES, _SO_SNDBUFFORCE, socket.SO_SNDBUF)
         self._wanted = receive_buffer
         self._socket = sock
+        # Watched instead of the socket: readable for errors too. Of a socket with an error libuv, and with it uvloop,
+        # says so once and watches it no more.
+        self._ready = select.epoll()
+        self._ready.register(sock, select.EPOLLIN)
         self._receiver: Receiver | None = None
         self._carrier: CarrierListener | None = None
 
@@ -54,9 +59,10 @@ class SocketLink:
 
     def fileno(self) -> int:
         """The descriptor to watch; -1 once closed."""
-        return self._socket.fileno()
+        return CLOSED if self._ready.closed else self._ready.fileno()
 
     def close(self) -> None:
+        self._ready.close()
         self._socket.close()
 
     @property
@@ -83,7 +89,7 @@ class SocketLink:
         """Count why a frame could not be sent; always False, for `send` to return."""
         if error is None or error.errno == errno.EMSGSIZE:
             self.counters.oversized += 1
-        elif self._socket.fileno() == CLOSED:
+        elif self._ready.closed:
             self.counters.after_close += 1
         elif error.errno in NO_ROOM:
             self.counters.queue_full += 1

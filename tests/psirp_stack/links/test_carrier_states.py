@@ -1,12 +1,15 @@
 """Carriers say at once when they go down, or that somebody says the other end is not there."""
 
+import asyncio
 import select
 import socket
 import struct
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
+import uvloop
 
 from psirp_stack.links.in_process import pair
 from psirp_stack.links.interface import CarrierState
@@ -49,6 +52,37 @@ def test_a_udp_port_that_nobody_listens_on_is_doubtful(host: str) -> None:
         assert set(heard) == {CarrierState.DOUBTFUL}
     finally:
         link.close()
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_peer_that_was_not_there_yet_is_heard_when_it_comes(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def meet() -> None:
+        loop = asyncio.get_running_loop()
+        late = bound_socket(UdpAddress("127.0.0.1", 0))
+        there = UdpAddress(*late.getsockname()[:2])
+        late.close()
+        link = UdpLink(bound_socket(UdpAddress("127.0.0.1", 0)), there)
+        doubts: asyncio.Queue[CarrierState] = asyncio.Queue()
+        frames: asyncio.Queue[list[bytes]] = asyncio.Queue()
+        link.on_carrier(doubts.put_nowait)
+        link.on_receive(frames.put_nowait)
+        loop.add_reader(link.fileno(), link.drain)
+        for _ in range(3):
+            link.send(b"is anybody there?")
+            assert await doubts.get() is CarrierState.DOUBTFUL
+        peer = UdpLink(bound_socket(there), link.local)
+        for word in (b"now", b"there", b"is"):
+            peer.send(word)
+            assert await frames.get() == [word]
+        loop.remove_reader(link.fileno())
+        link.close()
+        peer.close()
+        assert link.fileno() == -1
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(asyncio.wait_for(meet(), 30))
 
 
 def test_what_the_kernel_writes_of_interfaces_is_read() -> None:
