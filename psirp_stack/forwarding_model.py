@@ -36,14 +36,6 @@ class Drop(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class VirtualLink:
-    """One tag that stands for several outgoing links: state in the nodes instead of bits in the filter."""
-
-    tags: Tags
-    out: frozenset[LinkNumber]
-
-
-@dataclass(frozen=True, slots=True)
 class Detour:
     """A way round a link that is down: a frame whose filter names the link gets the way's tags added to its filter.
 
@@ -68,7 +60,6 @@ class ForwardingTable:
     """Tags of the node's own internal link: a match means «deliver up the stack here»."""
     incoming: Mapping[LinkNumber, Tags] = field(default_factory=dict)
     """Tags of the opposite direction, neighbour to this node: used to recognise loops."""
-    virtual: Sequence[VirtualLink] = ()
     detours: Sequence[Detour] = ()
 
 

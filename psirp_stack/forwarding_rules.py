@@ -45,10 +45,6 @@ class ForwardingRules:
         self.table = table
         self._links = [_tags_of(table.links, index) for index in range(TABLES)]
         self._incoming = [_tags_of(table.incoming, index) for index in range(TABLES)]
-        self._virtual = [
-            [(link.tags[index], link.out & table.links.keys()) for link in table.virtual if link.tags[index]]
-            for index in range(TABLES)
-        ]
         self._detours = [
             [
                 (detour.tags[index], detour.way[index], detour.out)
@@ -115,9 +111,6 @@ class ForwardingRules:
         # A tag is contained when it has no bit where the filter has none.
         missing = filter_bits ^ _ALL_BITS
         out = {number for number, tag in self._links[index] if not tag & missing}
-        for tag, links in self._virtual[index]:
-            if not tag & missing:
-                out |= links
         internal = self.table.internal[index]
         deliver = internal != 0 and not internal & missing
         if arrival is not None:

@@ -14,6 +14,10 @@ class Function(IntEnum):
     """Answers and events for the node itself."""
     LINK_STATE = 0xFB
     """Hellos and link states: one hop, under the all-ones filter."""
+    RELAY = 0xFA
+    """A control frame that a node on the way is to send on (`relay_frames.py`)."""
+    RELAY_DATA = 0xF9
+    """The same for frames of publications, which do not go before others in queues."""
 
 
 CONTROL_PREFIX = b"\xff" * (ID_BYTES - 1)

@@ -427,4 +427,4 @@ class Courier:
             heapq.heappush(self._timers, (wanted, peer.name))
 
 
-_FUNCTIONS = {int(function): function for function in Function if function is not Function.LINK_STATE}
+_FUNCTIONS = {int(function): function for function in (Function.RENDEZVOUS, Function.TOPOLOGY, Function.NODE)}

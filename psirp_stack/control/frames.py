@@ -30,6 +30,9 @@ _SID_AT = FORWARDING_BYTES + SID_OFFSET
 _RID_AT = FORWARDING_BYTES + RID_OFFSET
 _FUNCTIONS = {int(function): function for function in Function}
 _PUBLISH_DATA = int(HeaderType.PUBLISH_DATA)
+_FUNCTION_AT = _SID_AT + len(CONTROL_PREFIX)
+_RELAY_DATA = int(Function.RELAY_DATA)
+_RELAYS = frozenset((int(Function.RELAY), _RELAY_DATA))
 
 
 class ControlDrop(StrEnum):
@@ -66,11 +69,21 @@ def node_rid(name: str) -> bytes:
 
 def is_control(frame: bytes) -> bool:
     """Whether the frame's scope is one of the control plane's; cheap, says nothing of the rest."""
+    return has_control_scope(frame) and frame[_FUNCTION_AT] != _RELAY_DATA
+
+
+def has_control_scope(frame: bytes) -> bool:
+    """The same, but also for frames that carry a publication's frame to a relay."""
     return (
         len(frame) >= CONTROL_OVERHEAD
         and frame[NEXT_OFFSET] == _PUBLISH_DATA
-        and frame[_SID_AT : _SID_AT + len(CONTROL_PREFIX)] == CONTROL_PREFIX
+        and frame[_SID_AT:_FUNCTION_AT] == CONTROL_PREFIX
     )
+
+
+def is_wrapped(frame: bytes) -> bool:
+    """Whether the frame carries another to a relay (`relay_frames.py`)."""
+    return has_control_scope(frame) and frame[_FUNCTION_AT] in _RELAYS
 
 
 def build_control(fid: bytes, function: Function, to: str | None, payload: bytes) -> bytes:

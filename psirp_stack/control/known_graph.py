@@ -165,3 +165,23 @@ def path_filter(graph: Graph, tags: TagSource, path: Sequence[Link], to: Node) -
     passed = [tags.internal_tags(names[graph.links[link][0]]) for link in path[1:]]
     usable = [zfilter for table in range(TABLES) if not (zfilter := ZFilter.of(named, table)).overfull]
     return min(usable, key=lambda z: (sum(map(z.names, beside)), sum(map(z.names, passed)), z.bits_set), default=None)
+
+
+def first_leg(graph: Graph, tags: TagSource, path: Sequence[Link]) -> tuple[ZFilter, int]:
+    """Of a path that no filter holds: the filter to a node on it that sends on, and how many links that is behind.
+
+    The path is cut into as few legs as can be, all about as long, since a filter that is less full strays less.
+    """
+    fits, too_long = 1, len(path)
+    while too_long - fits > 1:
+        middle = (fits + too_long) // 2
+        if path_filter(graph, tags, path[:middle], graph.links[path[middle - 1]][1]) is None:
+            too_long = middle
+        else:
+            fits = middle
+    legs = -(-len(path) // fits)
+    length = -(-len(path) // legs)
+    zfilter = path_filter(graph, tags, path[:length], graph.links[path[length - 1]][1])
+    if zfilter is None:
+        raise AssertionError("a part of a path that fits does not fit")
+    return zfilter, length

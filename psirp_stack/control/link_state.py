@@ -17,9 +17,10 @@ from enum import StrEnum
 from psirp_stack.control import messages
 from psirp_stack.control.codes import ServiceRole
 from psirp_stack.control.frames import CONTROL_OVERHEAD
-from psirp_stack.control.known_graph import Edge, KnownGraph, path_filter, union_of, way_round
+from psirp_stack.control.known_graph import Edge, KnownGraph, first_leg, path_filter, union_of, way_round
 from psirp_stack.control.link_state_database import Installed, Key, LinkStateDatabase, StatePart, own_parts, read_part
 from psirp_stack.control.link_state_link import NeighbourLink
+from psirp_stack.control.relay_frames import relay_overhead
 from psirp_stack.control.role_grants import Belief, RoleHolder, RoleTrust
 from psirp_stack.control.rtt import RoundTrip
 from psirp_stack.control.tag_source import TagSource
@@ -131,8 +132,10 @@ class ControlRoute:
 
     fid: bytes
     mtu: int
-    """Longest frame that fits on the way."""
+    """Longest frame that fits on the way, what a relay needs to know left out."""
     hops: int
+    relay: str | None = None
+    """Whom the filter leads to when the node itself is too far away: it sends on."""
 
 
 def _no_clock(_: float) -> int:
@@ -165,8 +168,8 @@ class LinkStateProtocol:
         self.drops: Counter[LinkStateDrop] = Counter()
         self.repeated = 0
         """Link states sent again because they were not acknowledged."""
-        self.overfull_routes = 0
-        """Times no filter for a path was less than half full."""
+        self.relayed_routes = 0
+        """Times a path was too long for one filter, so that it leads over a relay."""
         self._tags = tags
         self._trust = trust if trust is not None else RoleTrust()
         self._holder = holder
@@ -525,11 +528,14 @@ class LinkStateProtocol:
         if self._tree is None:
             self._tree = Routing(graph).whole_tree(self._known.numbers[self.name])
         path = self._tree.path(graph, to)[::-1]
+        mtu = min((self._known.mtus[link] for link in path), default=0)
         zfilter = path_filter(graph, self._tags, path, to)
-        if zfilter is None:
-            self.overfull_routes += 1
-            return None
-        return ControlRoute(zfilter.to_fid(), min((self._known.mtus[link] for link in path), default=0), len(path))
+        if zfilter is not None:
+            return ControlRoute(zfilter.to_fid(), mtu, len(path))
+        self.relayed_routes += 1
+        zfilter, length = first_leg(graph, self._tags, path)
+        relay = graph.names[graph.links[path[length - 1]][1]]
+        return ControlRoute(zfilter.to_fid(), mtu - relay_overhead(1), len(path), relay)
 
     # Within.
 

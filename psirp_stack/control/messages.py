@@ -12,6 +12,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
+from psirp_stack.control.relay_frames import MAX_STATIONS
 from psirp_stack.wire.numbers import FID_BYTES, ID_BYTES, KEY_HASH_BYTES, SIGNATURE_BYTES
 
 MAX_MESSAGE_BYTES = 256 * 1024
@@ -269,12 +270,24 @@ class MatchServed(_Value, frozen=True, tag=31):
     unserved: Annotated[tuple[tuple[Name, Count], ...], Meta(max_length=MAX_NAMES)] = ()
 
 
+class Onward(_Value, frozen=True):
+    """A node that sends a copy on, and the filter that it does so along."""
+
+    station: Name
+    fid: Fid
+
+
 class FilterGrant(_Value, frozen=True):
-    """One copy that a publisher sends: its filter, whom it reaches, and the longest frame that fits on the way."""
+    """One copy that a publisher sends: its filter, whom it reaches, and the longest frame that fits on the way.
+
+    Subscribers that one filter does not reach are served from further nodes, `onward`, one after the other; a `fid` of
+    zeros then means that there is none whom the publisher's own filter is for.
+    """
 
     fid: Fid
     subscribers: Names
     mtu: Count
+    onward: Annotated[tuple[Onward, ...], Meta(max_length=MAX_STATIONS)] = ()
 
 
 class StartPublish(_Value, frozen=True, tag=32):

@@ -1,1 +1,1 @@
-"""In-packet Bloom filters (LIPSIN): link-id tags, choosing and splitting filters, virtual links."""
+"""In-packet Bloom filters (LIPSIN): link-id tags, choosing and splitting filters."""

@@ -34,10 +34,6 @@ class Reach:
         for table, by_node in enumerate(self._exits):
             for link, (tail, head) in enumerate(graph.links):
                 by_node[tail].append((book.links[link][table], link, graph.reverse[link], head))
-            for virtual in book.virtual:
-                for link in virtual.links:
-                    tail, head = graph.links[link]
-                    by_node[tail].append((virtual.tags[table], link, graph.reverse[link], head))
 
     def links_used(self, zfilter: ZFilter, source: Node, limit: int | None = None) -> set[Link]:
         """Every link on which a packet with this filter travels; stops early above `limit` links."""

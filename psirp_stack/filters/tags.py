@@ -1,8 +1,8 @@
-"""Link-id tags: which bits stand for which directed link, node or set of links, in each table."""
+"""Link-id tags: which bits stand for which directed link or node, in each table."""
 
 import random
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from psirp_stack.forwarding_model import (
     FILTER_BITS,
@@ -11,19 +11,10 @@ from psirp_stack.forwarding_model import (
     TAG_BITS,
     ForwardingTable,
     Tags,
-    VirtualLink,
 )
-from psirp_stack.graph import DeliveryTree, Graph, Link, Node
+from psirp_stack.graph import DeliveryTree, Graph, Node
 
 LIPSIN_BITS: tuple[int, ...] = (TAG_BITS,) * TABLES
-
-
-@dataclass(frozen=True, slots=True)
-class VirtualTag:
-    """One id for a set of directed links, installed at every node where one of them starts."""
-
-    tags: Tags
-    links: frozenset[Link]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,37 +25,23 @@ class TagBook:
     """By directed link."""
     internal: tuple[Tags, ...]
     """By node: the id that means «deliver up the stack here»."""
-    virtual: tuple[VirtualTag, ...] = ()
 
     def __post_init__(self) -> None:
-        for tags in (*self.links, *self.internal, *(virtual.tags for virtual in self.virtual)):
+        for tags in (*self.links, *self.internal):
             # An empty tag is contained in every filter, so its link would be flooded.
             if len(tags) != TABLES or not all(0 < tag < 1 << FILTER_BITS for tag in tags):
                 raise ValueError(f"a link needs {TABLES} tags with at least one of {FILTER_BITS} bits set")
 
-    def with_virtual(self, virtual: Iterable[VirtualTag]) -> "TagBook":
-        return replace(self, virtual=(*self.virtual, *virtual))
-
     def named_by(self, tree: DeliveryTree, internal: bool = True) -> list[Tags]:
-        """What a filter for the tree must contain. Virtual links inside the tree stand for their links."""
-        remaining = set(tree.links)
-        named: list[Tags] = []
-        whole = remaining.copy()
-        for virtual in sorted(self.virtual, key=lambda virtual: -len(virtual.links)):
-            # A virtual link that reaches outside the tree would deliver to people who did not ask.
-            if virtual.links <= whole and len(virtual.links & remaining) > 1:
-                named.append(virtual.tags)
-                remaining -= virtual.links
-        named += [self.links[link] for link in tree.links if link in remaining]
+        """What a filter for the tree must contain."""
+        named = [self.links[link] for link in tree.links]
         if internal:
             named += [self.internal[node] for node in tree.subscribers]
         return named
 
     def state_bytes(self, graph: Graph, node: Node) -> int:
-        """What a forwarder at the node keeps: the tags of its links, of its internal link and of virtual links."""
-        starts = set(graph.out_links[node])
-        entries = len(starts) + 1 + sum(1 for virtual in self.virtual if starts & virtual.links)
-        return entries * TABLES * FILTER_BYTES
+        """What a forwarder at the node keeps: the tags of its links and of its internal link."""
+        return (len(graph.out_links[node]) + 1) * TABLES * FILTER_BYTES
 
 
 def random_tag(rng: random.Random, bits: int = TAG_BITS) -> int:
@@ -89,16 +66,11 @@ def forwarding_tables(graph: Graph, book: TagBook) -> list[ForwardingTable]:
     tables = []
     for node, out in enumerate(graph.out_links):
         numbers = {link: number for number, link in enumerate(out)}
-        virtual = [
-            VirtualLink(entry.tags, frozenset(numbers[link] for link in entry.links if link in numbers))
-            for entry in book.virtual
-        ]
         tables.append(
             ForwardingTable(
                 links={number: book.links[link] for link, number in numbers.items()},
                 internal=book.internal[node],
                 incoming={number: book.links[graph.reverse[link]] for link, number in numbers.items()},
-                virtual=tuple(entry for entry in virtual if entry.out),
             )
         )
     return tables

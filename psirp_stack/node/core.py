@@ -24,7 +24,7 @@ from psirp_stack.control.frames import (
     ControlDrop,
     ControlFrameError,
     build_control,
-    is_control,
+    has_control_scope,
     parse_control,
 )
 from psirp_stack.control.link_state import GraphChanged, LinkStateConfig, LinkStateProtocol, TableChanged
@@ -61,6 +61,7 @@ from psirp_stack.node.attachment import Asked, Consumed, Told
 from psirp_stack.node.awaiting_policy import ITEM_OF_FRAME, AwaitingPolicy
 from psirp_stack.node.intents import IntentConfig, SubscriptionIntents
 from psirp_stack.node.paths import describe_paths
+from psirp_stack.node.relays import Relays
 from psirp_stack.node.request_table import RequestTable
 from psirp_stack.node.rerouting import Rerouting
 from psirp_stack.node.role_holders import RoleHolders
@@ -101,6 +102,7 @@ _ANSWERS = (Reply, Explanation)
 _FROM_RENDEZVOUS = (*_ANSWERS, DeclarationsRefused, ScopePublished, ScopeUnpublished, Match)
 _FROM_TOPOLOGY = (StartPublish, StopPublish, Served, MatchServed, TopologyStarted)
 
+_FOR_RELAYS = (Function.RELAY, Function.RELAY_DATA)
 _TO_SENDER = frozenset({int(HeaderType.SUBSCRIBE_DATA), int(HeaderType.SUBSCRIBE_METADATA)})
 _TO_RECEIVER = frozenset({int(HeaderType.PUBLISH_DATA), int(HeaderType.PUBLISH_METADATA)})
 
@@ -227,11 +229,12 @@ class Node:
         self.forwarder.deliver_to(self._deliver)
         self.courier = Courier(settings.name, settings.boot, self._payload_room, settings.courier)
         internal = settings.tags.internal_tags(settings.name)
+        self.relays = Relays(settings.name, internal, self.link_state.route_to, self.link_state.graph)
         self.sender = Sender(
             settings.name,
             internal,
             versions_for,
-            route_to=self._route,
+            route_to=self.relays.way_to,
             wall_ms=wall_ms,
             rng=rng,
             config=settings.transport,
@@ -241,7 +244,7 @@ class Node:
             settings.name,
             settings.boot,
             internal,
-            route_to=self._route,
+            route_to=self.relays.way_to,
             wall_ms=wall_ms,
             rng=rng,
             config=settings.transport,
@@ -418,7 +421,7 @@ class Node:
             return False
         while self._delivered:
             arrival, frame = self._delivered.popleft()
-            if is_control(frame):
+            if has_control_scope(frame):
                 self._take_control(arrival, frame, now)
             elif frame[NEXT_OFFSET] in _TO_RECEIVER:
                 self._take_publication(arrival, frame, now)
@@ -439,6 +442,8 @@ class Node:
                 self.link_state.receive(arrival, control.payload, now)
             else:
                 self.drops[NodeDrop.WRONG_FUNCTION] += 1
+        elif control.function in _FOR_RELAYS:
+            self.forwarder.forward(self.relays.relayed(control.payload), None, now)
         else:
             self.courier.receive(control.payload, now)
 
@@ -495,7 +500,7 @@ class Node:
             self._send(rendezvous.name, Function.RENDEZVOUS, TopologyStarted(self.settings.boot), now)
 
         for rerouted in self.rerouting.graph_changed(self.link_state.graph()):
-            self.sender.reroute(rerouted.item, rerouted.filters, now)
+            self.sender.reroute(rerouted.item, tuple(map(self.relays.local, rerouted.filters)), now)
 
     def _handle_roles_timer(self, now: float) -> None:
         if self.holders.may_say_matches(now):
@@ -514,10 +519,6 @@ class Node:
 
     def _sign(self, request: RendezvousRequest | Declaration) -> Credential | None:
         return self.signatures.sign_request(request, self._wall_ms(self._now))
-
-    def _route(self, name: str) -> tuple[bytes, int] | None:
-        route = self.link_state.route_to(name)
-        return None if route is None else (route.fid, route.mtu)
 
     def _payload_room(self, name: str) -> int | None:
         route = self.link_state.route_to(name)
@@ -556,7 +557,8 @@ class Node:
             route = self.link_state.route_to(datagram.to)
             if route is not None:
                 frame = build_control(route.fid, datagram.function, datagram.to, datagram.payload)
-                self.forwarder.forward((frame,), None, now)
+                sent = [frame] if route.relay is None else self.relays.control(datagram.to, frame)
+                self.forwarder.forward(sent, None, now)
         return moved
 
     def _can_take(self, name: str) -> bool:
@@ -692,7 +694,8 @@ class Node:
                 self._unconfirmed.discard(item)
                 signed = message.every_packet_signed and self.signatures.signs
                 self.sender.set_packet_signer(item, self.signatures.sign_packet if signed else None)
-                if self.sender.grant(item, message.generation, message.filters, now):
+                filters = tuple(map(self.relays.local, message.filters))
+                if self.sender.grant(item, message.generation, filters, now):
                     self.rerouting.granted(item, message.filters)
                 self.request_table.demand_may_have_changed(item)
             case StopPublish():
@@ -737,7 +740,7 @@ class Node:
             frames.append(frame)
         if frames:
             moved = True
-            self.forwarder.forward(frames, None, now)
+            self.forwarder.forward(self.relays.outgoing(frames), None, now)
         observer = self._observer
         while (arrived := self.receiver.next_event()) is not None:
             moved = True

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from identifiers import Identifier, ItemId
 from psirp_stack.control.messages import FilterGrant
+from psirp_stack.control.relay_frames import NO_FILTER
 from psirp_stack.filters.reach import Reach
 from psirp_stack.filters.zfilter import ZFilter
 from psirp_stack.graph import DeliveryTree
@@ -39,7 +40,7 @@ def describe_paths(node: "Node", asked: AskPaths) -> str:
         )
         if hops < UNREACHABLE and nearest != subscriber:
             served.setdefault(nearest, set()).add(subscriber)
-    granted = node.sender.granted(ItemId(Identifier(asked.sid), Identifier(asked.rid)))
+    granted = node.rerouting.filters_of(ItemId(Identifier(asked.sid), Identifier(asked.rid)))
     filters: list[dict[str, object]] = []
     for publisher, subscribers in sorted(served.items()):
         tree = distances.tree(publisher)
@@ -53,10 +54,16 @@ def describe_paths(node: "Node", asked: AskPaths) -> str:
 def _filter(reach: Reach, tree: DeliveryTree, publisher: str, grant: FilterGrant) -> dict[str, object]:
     graph = reach.graph
     numbers = {name: number for number, name in enumerate(graph.names)}
-    zfilter = ZFilter.from_fid(grant.fid)
     subscribers = [numbers[name] for name in grant.subscribers if name in numbers]
     wanted = set(tree.narrowed(graph, sorted(subscribers)).links)
-    used = reach.links_used(zfilter, numbers[publisher], limit=len(graph.links))
+    steps = [] if grant.fid == NO_FILTER else [(publisher, grant.fid)]
+    steps += [(onward.station, onward.fid) for onward in grant.onward if onward.station in numbers]
+    used: set[int] = set()
+    for station, fid in steps:
+        # How wrapped frames come to a station is what nodes on the way decide: along the tree, as long as it stands.
+        used |= reach.links_used(ZFilter.from_fid(fid), numbers[station], limit=len(graph.links))
+        if station != publisher:
+            used |= wanted & set(tree.narrowed(graph, [numbers[station]]).links)
 
     def named(links: set[int]) -> list[list[str]]:
         return [[graph.names[tail], graph.names[head]] for tail, head in (graph.links[link] for link in sorted(links))]
@@ -64,8 +71,9 @@ def _filter(reach: Reach, tree: DeliveryTree, publisher: str, grant: FilterGrant
     return {
         "publisher": publisher,
         "subscribers": list(grant.subscribers),
-        "fill": round(zfilter.fill, 3),
+        "fill": round(max(ZFilter.from_fid(fid).fill for _, fid in steps), 3),
         "links": named(wanted & used),
         "mistaken": named(used - wanted),
         "missing": named(wanted - used),
+        "stations": [onward.station for onward in grant.onward],
     }

@@ -46,6 +46,10 @@ class Rerouting:
         self._served.pop(item, None)
         self._granted.pop(item, None)
 
+    def filters_of(self, item: ItemId) -> tuple[FilterGrant, ...]:
+        """Along which filters an item is sent."""
+        return self._granted.get(item, ())
+
     def graph_changed(self, known: KnownGraph) -> list[Rerouted]:
         """What has to be sent otherwise now."""
         before, self._known = self._known, known
@@ -82,8 +86,8 @@ class _Checks:
     def is_whole(self, grant: FilterGrant) -> bool:
         """Whether a filter still leads to all whom it is for."""
         numbers = self._known.numbers
-        if not numbers.keys() >= set(grant.subscribers):
-            return False
+        if grant.onward or not numbers.keys() >= set(grant.subscribers):
+            return False  # what nodes on the way do is planned anew, not followed
         return self._reached(grant.fid) >= {numbers[name] for name in grant.subscribers}
 
     def plan(self, subscribers: frozenset[str]) -> tuple[FilterGrant, ...]:

@@ -61,6 +61,7 @@ def account(node: "Node") -> dict[str, object]:
             "copies": forwarded.copies,
             "delivered": forwarded.delivered,
             "detoured": forwarded.detoured,
+            "relayed": node.relays.passed,
         },
         "filters": node.sender.filters,
         "sender": asdict(node.sender.counters),
@@ -73,6 +74,7 @@ def account(node: "Node") -> dict[str, object]:
             **_counted("courier", node.courier.drops),
             **_counted("link state", node.link_state.drops),
             **_counted("node", node.drops),
+            **_counted("relay", node.relays.drops),
             **_counted("refused", node.refusals),
         },
     }

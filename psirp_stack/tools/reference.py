@@ -38,9 +38,6 @@ def reference_decision(frame: bytes, arrival: LinkNumber | None, table: Forwardi
             return dropped(frame, Drop.TTL_EXPIRED)
         deliver = contains(zfilter, table.internal, index)
         matching = {link for link, tags in table.links.items() if contains(zfilter, tags, index)}
-        for virtual in table.virtual:
-            if contains(zfilter, virtual.tags, index):
-                matching |= virtual.out & table.links.keys()
 
     matching -= {arrival}
     if forwarding.fid != BROADCAST_FID:

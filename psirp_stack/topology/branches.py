@@ -1,14 +1,16 @@
 """One publisher's share of an item: the tree to the subscribers it serves, as filters."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from psirp_stack.control.known_graph import KnownGraph
-from psirp_stack.control.messages import MAX_FILTERS, FilterGrant
+from psirp_stack.control.messages import MAX_FILTERS, FilterGrant, Onward
+from psirp_stack.control.relay_frames import NO_FILTER, relay_overhead
 from psirp_stack.control.tag_source import TagSource
 from psirp_stack.filters.planner import FilterPlanner
 from psirp_stack.filters.zfilter import FilterOverfullError
 from psirp_stack.graph import DeliveryTree, Node
+from psirp_stack.topology.far_branches import Served, far_branches
 
 DirectedLink = tuple[str, str]
 
@@ -21,7 +23,7 @@ class Branch:
     """Every link of the tree, also of those who could not be served."""
     grants: tuple[FilterGrant, ...]
     overfull: frozenset[str] = frozenset()
-    """Subscribers for whom no filter is less than half full, or who would need one filter too many."""
+    """Subscribers who would need one filter too many, also when nodes on the way send on."""
 
 
 class BranchPlanner:
@@ -37,15 +39,31 @@ class BranchPlanner:
         tree = whole.narrowed(self._known.graph, sorted(numbers[name] for name in subscribers))
         links = frozenset(map(self._named, tree.links))
         try:
-            plan = self._planner.plan(tree)
-            groups = [(planned.zfilter.to_fid(), planned.subscribers) for planned in plan.filters]
-            overfull: set[Node] = set()
+            filters = self._planner.plan(tree).filters
         except FilterOverfullError:
-            groups, overfull = self._as_far_as_possible(tree)
-        grants = tuple(self._grant(tree, fid, nodes) for fid, nodes in groups)
-        return Branch(links, grants, frozenset(self._known.graph.names[node] for node in overfull))
+            grants, overfull = self._over_stations(tree)
+        else:
+            overfull = set()
+            grants = [self._grant(tree, planned.zfilter.to_fid(), planned.subscribers) for planned in filters]
+        return Branch(links, tuple(grants), frozenset(self._known.graph.names[node] for node in overfull))
 
-    def _as_far_as_possible(self, tree: DeliveryTree) -> tuple[list[tuple[bytes, tuple[Node, ...]]], set[Node]]:
+    def _over_stations(self, tree: DeliveryTree) -> tuple[list[FilterGrant], set[Node]]:
+        """Nodes on the way send on what no filter of the publisher's brings to the end."""
+        grants: list[FilterGrant] = []
+        chains, overfull = far_branches(self._planner, tree)
+        for chain in chains:
+            if len(grants) < MAX_FILTERS:
+                grants.append(self._chain(tree, chain))
+            else:
+                overfull.update(node for _, _, nodes in chain for node in nodes)
+        if overfull:
+            groups, overfull = self._as_far_as_possible(tree.narrowed(self._known.graph, overfull), len(grants))
+            grants += [self._grant(tree, fid, nodes) for fid, nodes in groups]
+        return grants, overfull
+
+    def _as_far_as_possible(
+        self, tree: DeliveryTree, taken: int
+    ) -> tuple[list[tuple[bytes, tuple[Node, ...]]], set[Node]]:
         """Fill one filter after the other with neighbouring subscribers; those left over cannot be served."""
         single = FilterPlanner(self._known.graph, self._planner.book, max_filters=1)
         groups: list[tuple[bytes, tuple[Node, ...]]] = []
@@ -58,7 +76,7 @@ class BranchPlanner:
                 group, fid = (*group, node), larger
                 continue
             alone = self._fid(single, tree, (node,))
-            if alone is None or len(groups) + (2 if group else 1) > MAX_FILTERS:
+            if alone is None or taken + len(groups) + (2 if group else 1) > MAX_FILTERS:
                 overfull.add(node)
                 continue
             if group:
@@ -79,6 +97,15 @@ class BranchPlanner:
         names = tuple(sorted(graph.names[node] for node in nodes))
         mtu = min(self._known.mtus[link] for link in tree.narrowed(graph, nodes).links)
         return FilterGrant(fid, names, mtu)
+
+    def _chain(self, tree: DeliveryTree, chain: Sequence[Served]) -> FilterGrant:
+        graph = self._known.graph
+        nodes = tuple(node for _, _, subscribers in chain for node in subscribers)
+        first, rest = (chain[0][1], chain[1:]) if chain[0][0] == tree.source else (NO_FILTER, chain)
+        onward = tuple(Onward(graph.names[station], fid) for station, fid, _ in rest)
+        plain = self._grant(tree, first, nodes)
+        mtu = plain.mtu - relay_overhead(len(onward)) if onward else plain.mtu
+        return FilterGrant(first, plain.subscribers, mtu, onward)
 
     def _named(self, link: int) -> DirectedLink:
         tail, head = self._known.graph.links[link]

@@ -42,6 +42,9 @@ DATA_OVERHEAD = FORWARDING_BYTES + RENDEZVOUS_BYTES
 SIGNED_DATA_OVERHEAD = DATA_OVERHEAD + AUTHENTICATION_BYTES
 ANNOUNCEMENT_OVERHEAD = FORWARDING_BYTES + RENDEZVOUS_BYTES + METADATA_BYTES + AUTHENTICATION_BYTES
 
+HANDLE_TABLE = 0xF0
+"""The table index of handles (`node/relays.py`), which stand for a way over relays and never leave the node."""
+
 _SEGMENT_START = bytes((HeaderType.PUBLISH_DATA, HeaderType.PAYLOAD))
 _TYPES_AT = FORWARDING_BYTES
 _TYPES_END = FORWARDING_BYTES + 2
@@ -221,6 +224,18 @@ def _read_any_order(frame: bytes) -> TransportFrame | None:
 def first_way(internal: Tags, table: int) -> bytes:
     """What the origin of a frame puts into `collected_fid`: its own internal tag, so that answers are delivered."""
     return internal[table].to_bytes(FILTER_BYTES, "big") + bytes((table,))
+
+
+def without_way_back(frame: bytes) -> bytes:
+    """The frame, so that forwarders collect no way back in it; segments have none anyway."""
+    if len(frame) < _METADATA_END or frame[_TYPES_AT:_TYPES_END] not in _CONTROL_STARTS:
+        return frame
+    return frame[: _LENGTH_AT - 1] + bytes((HANDLE_TABLE,)) + frame[_LENGTH_AT:]
+
+
+def leads_somewhere(fid: bytes) -> bool:
+    """Whether this node can send along it: a filter that is usable, or a handle for a way over relays."""
+    return fid[FILTER_BYTES] == HANDLE_TABLE or is_usable(fid)
 
 
 def is_usable(fid: bytes) -> bool:

@@ -7,7 +7,7 @@ from itertools import chain
 from identifiers.identifier import ItemId
 from psirp_stack.control.messages import FilterGrant
 from psirp_stack.transport.events import ReceiverCaughtUp, ReceiverLeftBehind, VersionAcknowledged
-from psirp_stack.transport.frames import is_usable, segment_size_for
+from psirp_stack.transport.frames import is_usable, leads_somewhere, segment_size_for
 from psirp_stack.transport.hooks import PacketSigner
 from psirp_stack.transport.item_frames import ItemFrames
 from psirp_stack.transport.joining import start_for
@@ -70,7 +70,7 @@ class ItemSender:
     def grant(self, filters: Iterable[FilterGrant], now: float) -> None:
         """Send along these filters from now on. Who stays keeps its place; who is new begins at the current version."""
         former, self.peers, self.streams = self.peers, {}, []
-        granted = [grant for grant in filters if grant.subscribers and is_usable(grant.fid)]
+        granted = [grant for grant in filters if grant.subscribers and leads_somewhere(grant.fid)]
         self._resize(min((grant.mtu for grant in granted), default=None), former)
         for grant in granted:
             stream = VersionStream(self, grant.fid, grant.mtu)

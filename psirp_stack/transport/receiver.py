@@ -24,7 +24,7 @@ from psirp_stack.transport.frames import (
     control_frame,
     first_way,
     is_segment,
-    is_usable,
+    leads_somewhere,
     links_travelled,
     read_control,
     read_segment,
@@ -252,6 +252,6 @@ class Receiver:
         ways = [source.way] if source.way is not None else []
         if certain or not ways or source.unanswered > 1:
             route = self._route_to(source.name)
-            if route is not None and is_usable(route[0]):
+            if route is not None and leads_somewhere(route[0]):
                 ways.insert(0 if certain else len(ways), route[0])
         return ways[source.unanswered // 2 % len(ways)] if ways else None

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from psirp_stack.forwarding_model import TABLES
-from psirp_stack.transport.frames import DATA_OVERHEAD, is_usable
+from psirp_stack.transport.frames import DATA_OVERHEAD, leads_somewhere
 from psirp_stack.transport.item_frames import ItemFrames
 from psirp_stack.transport.peer import Answer, Peer, PeerSend
 from psirp_stack.transport.sender_context import SenderContext
@@ -85,7 +85,7 @@ class Repairs:
         ways = [peer.way] if peer.way is not None else []
         if not ways or peer.unanswered:
             route = self._context.route_to(peer.name)
-            if route is not None and route[1] >= size and is_usable(route[0]):
+            if route is not None and route[1] >= size and leads_somewhere(route[0]):
                 ways.append(route[0])
             ways.append(peer.stream.fid)
         return ways[peer.unanswered % len(ways)]

@@ -29,7 +29,6 @@ from psirp_stack.forwarding_model import (
     ForwardingTable,
     LinkNumber,
     Tags,
-    VirtualLink,
 )
 from psirp_stack.tools.layers import CHAINED, PSIRPAuthentication, PSIRPForwarding, PSIRPMetadata, PSIRPRendezvous
 from psirp_stack.tools.reference import reference_decision
@@ -222,11 +221,10 @@ def seed_frame(table: ForwardingTable, draw: random.Random, *, anything: bool) -
 
 
 def fuzz_table() -> ForwardingTable:
-    """A node with a few links, a virtual one, and random tags; always the same, so that runs can be compared."""
+    """A node with a few links and random tags; always the same, so that runs can be compared."""
     draw = random.Random(248)  # noqa: S311  # repeatable on purpose
     links = {number: random_tags(draw) for number in range(1, LINKS + 1)}
-    virtual = VirtualLink(random_tags(draw), frozenset({1, 2}))
-    return ForwardingTable(links, random_tags(draw), {number: random_tags(draw) for number in links}, (virtual,))
+    return ForwardingTable(links, random_tags(draw), {number: random_tags(draw) for number in links})
 
 
 def random_tags(draw: random.Random) -> Tags:
@@ -237,7 +235,7 @@ def matching_fid(table: ForwardingTable, draw: random.Random) -> bytes:
     if draw.random() < 0.1:
         return BROADCAST_FID
     index = draw.randrange(TABLES)
-    every = [*table.links.values(), *table.incoming.values(), table.internal, table.virtual[0].tags]
+    every = [*table.links.values(), *table.incoming.values(), table.internal]
     zfilter = 0
     for tags in draw.sample(every, draw.randint(0, 4)):
         zfilter |= tags[index]

@@ -34,7 +34,8 @@ STATES = st.builds(
     st.integers(1, 256),
 )
 AGED = st.builds(messages.AgedState, COUNTS, STATES.map(encode))
-GRANTS = st.builds(messages.FilterGrant, IDS, NAME_LISTS, COUNTS)
+ONWARD = st.lists(st.builds(messages.Onward, NAMES, IDS), max_size=4).map(tuple)
+GRANTS = st.builds(messages.FilterGrant, IDS, NAME_LISTS, COUNTS, ONWARD)
 MESSAGES: st.SearchStrategy[Message] = st.one_of(
     st.builds(messages.Match, IDS, IDS, COUNTS, NAME_LISTS, NAME_LISTS, POLICIES),
     st.builds(messages.MatchServed, IDS, IDS, COUNTS, PAIRS),

@@ -20,6 +20,7 @@ from psirp_stack.control.link_state import (
     NeighbourUp,
     TableChanged,
 )
+from psirp_stack.control.relay_frames import relay_overhead
 from psirp_stack.control.tag_source import DerivedTags, PlacedTags
 from psirp_stack.filters.zfilter import ZFilter
 from psirp_stack.forwarder import Forwarder
@@ -289,7 +290,7 @@ def test_routes_lead_along_shortest_paths_and_change_with_the_graph() -> None:
     round_about = state.route_to("r3")
     assert round_about is not None
     assert round_about.hops == 17
-    assert state.overfull_routes == 0
+    assert state.relayed_routes == 0
 
 
 def test_forwarders_with_these_tables_carry_frames_along_these_routes() -> None:
@@ -320,7 +321,7 @@ def test_forwarders_with_these_tables_carry_frames_along_these_routes() -> None:
                         parse_control(frame, name)
 
 
-def test_a_path_too_long_for_a_filter_is_no_route_and_counted() -> None:
+def test_a_path_too_long_for_a_filter_leads_over_a_node_that_sends_on() -> None:
     names = [f"n{number:03}" for number in range(80)]
     states = {
         name: NodeState(1, 0, {names[other]: MTU for other in (at - 1, at + 1) if 0 <= other < 80})
@@ -328,9 +329,16 @@ def test_a_path_too_long_for_a_filter_is_no_route_and_counted() -> None:
     }
     state = node("n000")
     state._known = KnownGraph.of(states, "n000")
-    assert state.route_to("n020") is not None
-    assert state.route_to("n079") is None
-    assert state.overfull_routes == 1
+    near, far = state.route_to("n020"), state.route_to("n079")
+    assert near is not None
+    assert far is not None
+    assert (near.relay, near.hops, near.mtu) == (None, 20, MTU)
+    # Legs of about equal length, so that none is fuller than it must be.
+    assert (far.relay, far.hops, far.mtu) == ("n027", 79, MTU - relay_overhead(1))
+    leg = state.route_to("n027")
+    assert leg is not None
+    assert leg.fid == far.fid
+    assert state.relayed_routes == 1
 
 
 def test_a_fixed_graph_with_placed_tags_admits_only_its_own_links() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from psirp_stack.forwarder import Forwarder
-from psirp_stack.forwarding_model import BROADCAST_FID, TABLES, Drop, ForwardingTable, VirtualLink
+from psirp_stack.forwarding_model import BROADCAST_FID, TABLES, Drop, ForwardingTable
 from psirp_stack.wire.chain import metadata_offset
 from psirp_stack.wire.numbers import FORWARDING_BYTES, TTL_OFFSET, HeaderType
 from tests.psirp_stack.frames import (
@@ -97,14 +97,6 @@ def test_the_tag_of_the_named_table_counts() -> None:
     node = Forwarder(ForwardingTable({1: tags}, single_bit(200)))
     assert node.decide(frame(fid(1 << 3, index=3)), None, NOW).out == (1,)
     assert node.decide(frame(fid(1 << 3, index=4)), None, NOW).drop is Drop.NO_MATCH
-
-
-def test_a_virtual_link_stands_for_several_links_but_not_for_the_arrival_one() -> None:
-    plain = table(1, 2, 3)
-    virtual = VirtualLink(single_bit(100), frozenset({1, 2, 9}))
-    node = Forwarder(ForwardingTable(plain.links, plain.internal, virtual=(virtual,)))
-    assert node.decide(frame(fid(1 << 100)), None, NOW).out == (1, 2)
-    assert node.decide(frame(fid(1 << 100, 1 << 3)), 1, NOW).out == (2, 3)
 
 
 WELL_FORMED = [
@@ -268,7 +260,6 @@ RANDOM_TABLE = ForwardingTable(
     LINKS,
     INTERNAL,
     {number: draw_tags(SOURCE) for number in range(6)},
-    (VirtualLink(draw_tags(SOURCE), frozenset({1, 4})),),
 )
 
 

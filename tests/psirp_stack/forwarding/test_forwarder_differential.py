@@ -23,7 +23,6 @@ from psirp_stack.forwarding_model import (
     ForwardingTable,
     LinkNumber,
     Tags,
-    VirtualLink,
 )
 from psirp_stack.tools.reference import reference_decision
 from psirp_stack.wire.codec import (
@@ -46,7 +45,7 @@ NOW = 50.0
 
 @st.composite
 def tables(draw: st.DrawFn, incoming: bool = False) -> ForwardingTable:
-    """Tags of few and of many bits, tags of zero, virtual links that name links the node does not have."""
+    """Tags of few and of many bits, tags of zero, ways round by links that the node does not have."""
     source = random.Random(draw(st.integers(0, 2**32)))
     numbers = draw(st.lists(st.integers(0, 9), max_size=6, unique=True))
 
@@ -58,22 +57,16 @@ def tables(draw: st.DrawFn, incoming: bool = False) -> ForwardingTable:
             return tuple(1 << source.randrange(FILTER_BITS) for _ in range(TABLES))
         return draw_tags(source)
 
-    virtual = [
-        VirtualLink(tags(), frozenset(draw(st.lists(st.integers(0, 9), max_size=4))))
-        for _ in range(draw(st.integers(0, 2)))
-    ]
     links = {number: tags() for number in numbers}
     detours = [Detour(tags(), tags(), draw(st.integers(0, 9))) for _ in range(draw(st.integers(0, 2)))]
-    return ForwardingTable(
-        links, tags(), {number: tags() for number in numbers} if incoming else {}, tuple(virtual), tuple(detours)
-    )
+    return ForwardingTable(links, tags(), {number: tags() for number in numbers} if incoming else {}, tuple(detours))
 
 
 @st.composite
 def arrivals(draw: st.DrawFn, table: ForwardingTable) -> Arrival:
     """A frame made for the table, perhaps mutated, and the link it comes in on: the table's, another, or none."""
     index = draw(st.integers(0, TABLES))
-    every = [*table.links.values(), *table.incoming.values(), table.internal, *(each.tags for each in table.virtual)]
+    every = [*table.links.values(), *table.incoming.values(), table.internal]
     every += [each.tags for each in table.detours]
     bits = [tags[index % TABLES] for tags in draw(st.lists(st.sampled_from(every), max_size=4))]
     if draw(st.integers(0, 9)) == 0:

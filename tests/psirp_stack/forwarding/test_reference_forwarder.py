@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psirp_stack.forwarding_model import BROADCAST_FID, Decision, Drop, ForwardingTable, Tags, VirtualLink
+from psirp_stack.forwarding_model import BROADCAST_FID, Decision, Drop, ForwardingTable, Tags
 from psirp_stack.tools.reference import reference_decision
 from psirp_stack.wire.codec import (
     AuthenticationHeader,
@@ -29,7 +29,6 @@ def tags(*bits: int) -> Tags:
 TABLE = ForwardingTable(
     links={1: tags(10, 100), 2: tags(20, 120), 3: tags(30, 140)},
     internal=tags(0, 200),
-    virtual=(VirtualLink(tags(60, 160), frozenset({1, 3, 99})),),
 )
 
 
@@ -64,9 +63,7 @@ def test_part_of_a_tag_is_no_match() -> None:
 
 
 def test_a_zero_tag_never_matches() -> None:
-    table = ForwardingTable(
-        links={1: (0,) * 8, 2: tags(4)}, internal=(0,) * 8, virtual=(VirtualLink((0,) * 8, frozenset({2})),)
-    )
+    table = ForwardingTable(links={1: (0,) * 8, 2: tags(4)}, internal=(0,) * 8)
     assert reference_decision(frame(fid(0, tags(7))), None, table).drop is Drop.NO_MATCH
 
 
@@ -79,11 +76,6 @@ def test_never_back_out_of_the_arrival_link() -> None:
 def test_the_internal_tag_delivers() -> None:
     decision = decide(frame(fid(0, TABLE.internal, TABLE.links[2])), arrival=1)
     assert (decision.out, decision.deliver, decision.drop) == ((2,), True, None)
-
-
-def test_a_virtual_link_stands_for_its_links() -> None:
-    assert decide(frame(fid(2, TABLE.virtual[0].tags))).out == (1, 3)
-    assert decide(frame(fid(2, TABLE.virtual[0].tags)), arrival=3).out == (1,)
 
 
 @pytest.mark.parametrize("index", [8, 9, 255])

@@ -19,6 +19,7 @@ from psirp_stack.control.messages import (
     StartPublish,
     StopPublish,
 )
+from psirp_stack.control.relay_frames import MAX_STATIONS, relay_overhead
 from psirp_stack.control.tag_source import DerivedTags
 from psirp_stack.filters.reach import Reach
 from psirp_stack.filters.zfilter import ZFilter
@@ -167,12 +168,16 @@ class Network:
             if never_overfull:
                 assert set(granted) == subscribers - {name}
             for grant in started[name].filters:
-                zfilter = ZFilter.from_fid(grant.fid)
-                assert not zfilter.overfull
-                delivered = reach_of.delivered(zfilter, self.known.numbers[name])
+                delivered: set[int] = set()
+                links: set[int] = set()
+                for station, fid in [(name, grant.fid), *((onward.station, onward.fid) for onward in grant.onward)]:
+                    zfilter = ZFilter.from_fid(fid)
+                    assert not zfilter.overfull
+                    delivered |= reach_of.delivered(zfilter, self.known.numbers[station])
+                    links |= reach_of.links_used(zfilter, self.known.numbers[station])
                 assert {self.known.numbers[sub] for sub in grant.subscribers} <= delivered
-                links = reach_of.links_used(zfilter, self.known.numbers[name])
-                assert grant.mtu >= min(self.known.mtus[link] for link in links)
+                overhead = relay_overhead(len(grant.onward)) if grant.onward else 0
+                assert grant.mtu >= min(self.known.mtus[link] for link in links) - overhead
 
 
 def line(*names: str) -> Graph:
@@ -377,15 +382,25 @@ def test_200_subscribers_take_a_few_filters_and_everybody_is_reached() -> None:
     assert 1 < copies <= MAX_FILTERS
 
 
-def test_a_subscriber_too_far_for_any_filter_is_told_so_and_the_near_ones_are_served() -> None:
-    names = [f"n{number:03}" for number in range(90)]
+def test_subscribers_too_far_for_a_filter_are_served_from_nodes_on_the_way() -> None:
+    names = [f"n{number:03}" for number in range(300)]
     net = Network(line(*names), "n000")
-    net.match("n000", "n003 n020 n089", 1)
-    assert net.served["n089", RID].code == Code.FILTER_TOO_FULL
-    assert net.served["n089", RID].publisher is None
-    assert net.served["n020", RID].publisher == "n000"
-    assert net.answers[RID].unserved == (("n089", int(Code.FILTER_TOO_FULL)),)
-    assert {sub for grant in net.started["n000", RID].filters for sub in grant.subscribers} == {"n003", "n020"}
+    others = [names[number] for number in (3, 20, 89, 150, 151, 299)]
+    net.match("n000", " ".join(others), 1)
+    net.check(Match(SID, RID, 1, ("n000",), tuple(others), OPEN_SCOPE))
+    (copy,) = net.started["n000", RID].filters
+    assert copy.subscribers == tuple(others)
+    assert [onward.station for onward in copy.onward] == ["n012", "n084", "n144", "n288"]
+
+
+def test_more_stations_than_one_copy_names_take_another() -> None:
+    names = [f"n{number:03}" for number in range(250)]
+    net = Network(line(*names), "n000")
+    net.match(["n000"], names[1:], 1)
+    net.check(Match(SID, RID, 1, ("n000",), tuple(names[1:]), OPEN_SCOPE))
+    filters = net.started["n000", RID].filters
+    assert all(len(grant.onward) <= MAX_STATIONS for grant in filters)
+    assert len(filters) <= 8
 
 
 Event = tuple[str, int, int]
