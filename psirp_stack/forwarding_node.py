@@ -29,11 +29,13 @@ from psirp_stack.forwarding_configuration import (
     configuration_of,
 )
 from psirp_stack.forwarding_model import LinkNumber
+from psirp_stack.links.account import carrier_of
 from psirp_stack.links.clock import Scheduler
 from psirp_stack.links.ethernet import EthernetLink
 from psirp_stack.links.impairment import ImpairedLink, Impairment
 from psirp_stack.links.interface import DEFAULT_BATCH, BatchLink, Link
-from psirp_stack.links.tap import SocketTap, TappedLink
+from psirp_stack.links.queued import QueuedLink
+from psirp_stack.links.tap import SocketTap
 from psirp_stack.links.udp import UdpLink
 
 MAX_LINE_BYTES = 1 << 20
@@ -78,9 +80,7 @@ class ForwardingNode:
         self.links[number] = link
         self.forwarder.attach(number, link.send, link.send_many if isinstance(link, BatchLink) else None)
         link.on_receive(partial(self._received, number))
-        carrier = link
-        while isinstance(carrier, (ImpairedLink, TappedLink)):
-            carrier = carrier.link
+        carrier = carrier_of(link)
         if isinstance(carrier, (EthernetLink, UdpLink)):
             self._watched[number] = carrier.fileno()
             self._loop.add_reader(carrier.fileno(), carrier.drain, self._batch)
@@ -112,7 +112,8 @@ def open_link(given: LinkConfiguration, scheduler: Scheduler, seed: int) -> Link
             carrier: Link = EthernetLink(interface)
         case UdpCarrier(descriptor, peer):
             carrier = UdpLink(socket.socket(fileno=descriptor), peer)
-    return carrier if given.impairment == Impairment() else ImpairedLink(carrier, given.impairment, scheduler, seed)
+    queued = QueuedLink(carrier, scheduler)
+    return queued if given.impairment == Impairment() else ImpairedLink(queued, given.impairment, scheduler, seed)
 
 
 class NodeProcess:

@@ -181,6 +181,7 @@ class SimulatedNetwork:
         seed: int = 1,
         roles: Mapping[str, int] | None = None,
         impairment: Impairment = PERFECT,
+        impairments: Mapping[tuple[str, str], Impairment] | None = None,
         tags: TagSource | None = None,
         settings: Callable[[NodeSettings], NodeSettings] = lambda given: given,
         rendezvous: RendezvousConfig | None = None,
@@ -191,6 +192,8 @@ class SimulatedNetwork:
     ) -> None:
         """`roles` by node name; without them, the first node has both. `data` holds the rendezvous' store.
 
+        `impairments` of single links, by sender and receiver, go before the `impairment` of all.
+
         `tap` is told of every frame that a node sends by a link, before the link loses it or not; the observer of a
         node, what becomes of publications there.
         """
@@ -198,6 +201,7 @@ class SimulatedNetwork:
         self.graph = graph
         self.nodes: dict[str, Node] = {}
         self.impairment = impairment
+        self._impairments = dict(impairments or {})
         self._data = data
         self._seed = seed
         self._rng = random.Random(seed)  # noqa: S311  (a reproducible history)
@@ -335,8 +339,9 @@ class SimulatedNetwork:
             number = self._number(name, other)
             node = self.nodes[name]
             link: Link = carrier
-            if self.impairment != PERFECT:
-                bad = ImpairedLink(carrier, self.impairment, self.clock, self._rng.getrandbits(32))
+            impairment = self._impairments.get((name, other), self.impairment)
+            if impairment != PERFECT:
+                bad = ImpairedLink(carrier, impairment, self.clock, self._rng.getrandbits(32))
                 self._lines.append(bad)
                 link = bad
             carrier.on_receive(partial(self._received, name, node, number))

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Sequence
 
 from psirp_stack.links.interface import DEFAULT_BATCH
-from psirp_stack.links.sockets import RECEIVE_BUFFER_BYTES, SocketLink
+from psirp_stack.links.sockets import NO_ROOM, RECEIVE_BUFFER_BYTES, SocketLink
 from psirp_stack.wire.numbers import ETHERNET_HEADER_BYTES, ETHERTYPE
 
 BROADCAST_MAC = b"\xff" * 6
@@ -68,7 +68,7 @@ class EthernetLink(SocketLink):
     def send_many(self, frames: Sequence[bytes]) -> int:
         send, header, most = self._socket.send, self._header, self.mtu
         sent = sent_bytes = 0
-        for frame in frames:
+        for place, frame in enumerate(frames):
             size = len(frame)
             if size > most:
                 self._refused(frame, None)
@@ -77,7 +77,11 @@ class EthernetLink(SocketLink):
                 send(header + frame)
             except OSError as error:
                 self._refused(frame, error)
-                continue
+                if error.errno not in NO_ROOM:
+                    continue
+                # Nor will there be for those behind it, and they must not overtake.
+                self.counters.queue_full += len(frames) - place - 1
+                break
             sent += 1
             sent_bytes += size
         self.counters.sent += sent

@@ -1,8 +1,9 @@
 """Make a link as bad as wanted: an impairment stage of our own that wraps any carrier.
 
-It sits on the sending side. A frame first waits for its turn on a line of limited bandwidth (with a bounded queue), is
-then perhaps lost or doubled, and reaches the carrier after delay and jitter. All chance comes from one seed and all
-time from the scheduler: with a virtual clock the same seed gives the same history.
+It sits on the sending side. A frame first waits for its turn on a line of limited bandwidth, in the same bounded queue
+that real links have (control frames first), is then perhaps lost or doubled, and reaches the carrier after delay and
+jitter. All chance comes from one seed and all time from the scheduler: with a virtual clock the same seed gives the
+same history.
 """
 
 import random
@@ -11,6 +12,7 @@ from dataclasses import dataclass, fields
 
 from psirp_stack.links.clock import Scheduler
 from psirp_stack.links.interface import Link, LinkCounters, Receiver
+from psirp_stack.links.send_queue import SendQueue, goes_first
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class Impairment:
     bandwidth: float = 0.0
     """Bits a second; 0 for no limit."""
     queue_limit: int = 1000
-    """Frames that may wait or be under way; further ones are refused."""
+    """Frames of data that may wait or be under way, and as many of control that may wait; further ones are refused."""
 
     def __post_init__(self) -> None:
         for name in ("loss", "duplication", "reorder"):
@@ -64,9 +66,11 @@ class ImpairedLink:
         self.impaired = ImpairmentCounters()
         self._scheduler = scheduler
         self._random = random.Random(seed)  # noqa: S311 - a simulated line, not a secret
-        self._line_free_at = scheduler.now()
+        self._line_is_busy = False
+        self._queue = SendQueue(impairment.queue_limit)
         self._last_arrival = scheduler.now()
         self._under_way = 0
+        self._in_transmission = 0
         self._closed = False
 
     @property
@@ -80,26 +84,54 @@ class ImpairedLink:
 
     @property
     def under_way(self) -> int:
-        return self._under_way
+        return self._under_way + self._in_transmission + len(self._queue)
 
     def on_receive(self, receiver: Receiver | None) -> None:
         self.link.on_receive(receiver)
 
     def send(self, frame: bytes) -> bool:
-        how, chance = self.impairment, self._random.random
         if self._closed:
             self.counters.after_close += 1
             return False
         if len(frame) > self.mtu:
             self.counters.oversized += 1
             return False
-        if self._under_way >= how.queue_limit:
+        if self.under_way >= self.impairment.queue_limit and not goes_first(frame):
             self.impaired.queue_full += 1
             return False
-        now = self._scheduler.now()
-        if how.bandwidth:
-            self._line_free_at = max(now, self._line_free_at) + len(frame) * 8 / how.bandwidth
-            now = self._line_free_at
+        if not self.impairment.bandwidth:
+            self._leave(frame)
+        elif not self._queue.push(frame):
+            self.impaired.queue_full += 1
+            return False
+        elif not self._line_is_busy:
+            self._transmit()
+        return True
+
+    def send_many(self, frames: Sequence[bytes]) -> int:
+        return sum(map(self.send, frames))
+
+    def close(self) -> None:
+        self._closed = True
+        self.link.close()
+
+    def _transmit(self) -> None:
+        """Put the next frame on the line, which takes it as long as it is."""
+        frame = self._queue.pop()
+        self._line_is_busy = frame is not None
+        if frame is not None:
+            self._in_transmission = 1
+            seconds = len(frame) * 8 / self.impairment.bandwidth
+            self._scheduler.call_at(self._scheduler.now() + seconds, lambda: self._transmitted(frame))
+
+    def _transmitted(self, frame: bytes) -> None:
+        self._in_transmission = 0
+        self._leave(frame)
+        self._transmit()
+
+    def _leave(self, frame: bytes) -> None:
+        """A frame is on its way; what becomes of it?"""
+        how, chance, now = self.impairment, self._random.random, self._scheduler.now()
         # One draw for each kind of harm whatever happens, so that changing one does not change the luck of the others.
         lost, doubled, overtakes, shift = (
             chance() < how.loss,
@@ -110,7 +142,7 @@ class ImpairedLink:
         if lost:
             # To the sender a frame lost on the way looks like one that was sent.
             self.impaired.lost += 1
-            return True
+            return
         if overtakes and how.delay:
             self.impaired.reordered += 1
             arrival = now
@@ -121,14 +153,6 @@ class ImpairedLink:
         if doubled:
             self.impaired.doubled += 1
             self._arrive(arrival, frame)
-        return True
-
-    def send_many(self, frames: Sequence[bytes]) -> int:
-        return sum(map(self.send, frames))
-
-    def close(self) -> None:
-        self._closed = True
-        self.link.close()
 
     def _arrive(self, when: float, frame: bytes) -> None:
         self._under_way += 1

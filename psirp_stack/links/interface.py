@@ -75,7 +75,10 @@ class BatchLink(Protocol):
     """A link that takes a batch at once and pays once for what it does per batch. All carriers here do."""
 
     def send_many(self, frames: Sequence[bytes]) -> int:
-        """As `send` for each of the frames in order; says how many were accepted. The sequence is only lent."""
+        """As `send` for each of the frames in order; says how many were accepted. The sequence is only lent.
+
+        When there is no room for one, those behind it are refused as well: nothing overtakes.
+        """
 
 
 @runtime_checkable

@@ -113,7 +113,14 @@ class UdpLink(SocketLink):
             if end - at > 1 and self._send_piece(frames[at:end]):
                 sent += end - at
             else:
-                sent += sum(map(self.send, frames[at:end]))
+                for place in range(at, end):
+                    full = self.counters.queue_full
+                    if self.send(frames[place]):
+                        sent += 1
+                    elif self.counters.queue_full > full:
+                        # Nor will there be room for those behind it, and they must not overtake.
+                        self.counters.queue_full += len(frames) - place - 1
+                        return sent
             at = end
         return sent
 

@@ -27,6 +27,7 @@ from psirp_stack.links.ethernet import EthernetLink
 from psirp_stack.links.impairment import ImpairedLink, Impairment
 from psirp_stack.links.interface import DEFAULT_BATCH, BatchLink, CarrierState, Link, TellingLink
 from psirp_stack.links.interface_states import InterfaceStates
+from psirp_stack.links.queued import QueuedLink
 from psirp_stack.links.sealed import SealedLink
 from psirp_stack.links.udp import DEFAULT_MTU, UdpAddress, UdpLink, bound_socket
 from psirp_stack.node.applications import Application
@@ -336,7 +337,7 @@ def _open_link(
     domain: DomainKeys | None,
     config: SealConfig,
 ) -> Link:
-    """The carrier, sealed if the domain has a secret, then as bad as wanted: queues see frames as the node does."""
+    """The carrier, sealed if the domain has a secret, queued, then as bad as wanted."""
     link: Link
     if file.ethernet is not None:
         link = EthernetLink(file.ethernet)
@@ -345,6 +346,7 @@ def _open_link(
         link = UdpLink(bound_socket(UdpAddress(*local)), UdpAddress(*peer), mtu=file.mtu or DEFAULT_MTU)
     if domain is not None:
         link = SealedLink(link, domain, LoopScheduler(loop), os.urandom, config)
+    link = QueuedLink(link, LoopScheduler(loop))
     if file.impaired is None:
         return link
     bad = file.impaired

@@ -1,0 +1,117 @@
+"""A link that does not drop what its carrier has no room for at the moment: it waits here, control frames first.
+
+The kernel's queues do not know what a frame is for: full of data, they refuse the next hello. So what they refuse is
+kept for a while and offered again. The carrier below must refuse only from some frame of a batch on to its end, as
+all carriers do.
+"""
+
+from collections.abc import Sequence
+
+from psirp_stack.links.clock import Scheduler
+from psirp_stack.links.interface import BatchLink, Link, LinkCounters, Receiver
+from psirp_stack.links.send_queue import DEFAULT_LIMIT, SendQueue
+
+RETRY_AFTER = 0.001
+"""Seconds until a carrier that had no room is offered something again."""
+
+
+class QueuedLink:
+    """A link that behaves like the one it wraps, with a queue in front."""
+
+    def __init__(self, link: Link, scheduler: Scheduler, limit: int = DEFAULT_LIMIT) -> None:
+        self.link = link
+        self._scheduler = scheduler
+        self._queue = SendQueue(limit)
+        self._send_many = link.send_many if isinstance(link, BatchLink) else self._one_by_one
+        self._retry_due = False
+        self._closed = False
+
+    @property
+    def mtu(self) -> int:
+        return self.link.mtu
+
+    @property
+    def counters(self) -> LinkCounters:
+        """The carrier's counters; what waits here is in none of them yet."""
+        return self.link.counters
+
+    @property
+    def waiting(self) -> int:
+        return len(self._queue)
+
+    def on_receive(self, receiver: Receiver | None) -> None:
+        self.link.on_receive(receiver)
+
+    def send(self, frame: bytes) -> bool:
+        if self._queue:
+            return self._keep((frame,)) == 1
+        counters = self.link.counters
+        full = counters.queue_full
+        if self.link.send(frame):
+            return True
+        if counters.queue_full == full:
+            return False
+        counters.queue_full = full
+        return self._keep((frame,)) == 1
+
+    def send_many(self, frames: Sequence[bytes]) -> int:
+        if self._queue:
+            return self._keep(frames)
+        counters = self.link.counters
+        full = counters.queue_full
+        sent = self._send_many(frames)
+        refused = counters.queue_full - full
+        if not refused:
+            return sent
+        counters.queue_full = full
+        return sent + self._keep(frames[len(frames) - refused :])
+
+    def close(self) -> None:
+        self._closed = True
+        self.counters.after_close += len(self._queue)
+        self._queue = SendQueue(self._queue.limit)
+        self.link.close()
+
+    def _one_by_one(self, frames: Sequence[bytes]) -> int:
+        counters = self.link.counters
+        sent = 0
+        for place, frame in enumerate(frames):
+            full = counters.queue_full
+            if self.link.send(frame):
+                sent += 1
+            elif counters.queue_full > full:
+                counters.queue_full += len(frames) - place - 1
+                break
+        return sent
+
+    def _keep(self, frames: Sequence[bytes]) -> int:
+        counters, queue = self.counters, self._queue
+        if self._closed:
+            counters.after_close += len(frames)
+            return 0
+        kept = 0
+        for frame in frames:
+            if len(frame) > self.mtu:
+                counters.oversized += 1
+            elif queue.push(frame):
+                kept += 1
+            else:
+                counters.queue_full += 1
+        self._arm()
+        return kept
+
+    def _arm(self) -> None:
+        if self._queue and not self._retry_due:
+            self._retry_due = True
+            self._scheduler.call_at(self._scheduler.now() + RETRY_AFTER, self._retry)
+
+    def _retry(self) -> None:
+        self._retry_due = False
+        counters = self.link.counters
+        while not self._closed and (frame := self._queue.pop()) is not None:
+            full = counters.queue_full
+            if not self.link.send(frame) and counters.queue_full > full:
+                counters.queue_full = full
+                self._queue.put_back(frame)
+                break
+        self._arm()

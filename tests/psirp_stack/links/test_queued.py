@@ -1,0 +1,132 @@
+"""What waits for a link: control frames first, bounded, and nothing dropped that the carrier takes a moment later."""
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from psirp_stack.control.codes import Function
+from psirp_stack.control.frames import build_control
+from psirp_stack.forwarding_model import BROADCAST_FID
+from psirp_stack.links.clock import VirtualClock
+from psirp_stack.links.impairment import ImpairedLink, Impairment
+from psirp_stack.links.in_process import pair
+from psirp_stack.links.queued import QueuedLink
+from psirp_stack.links.send_queue import SendQueue, goes_first
+from psirp_stack.transport.frames import control_frame, segment_frame, segment_prefix
+from psirp_stack.wire.numbers import HeaderType
+
+FID = bytes(31) + b"\x00"
+ITEM, VERSION = bytes(64), bytes(32)
+
+
+def hello(number: int) -> bytes:
+    return build_control(BROADCAST_FID, Function.LINK_STATE, None, b"%d" % number)
+
+
+def data(number: int) -> bytes:
+    return segment_frame(segment_prefix(FID, ITEM, VERSION), number, bytes(200))
+
+
+def acknowledgement() -> bytes:
+    return control_frame(HeaderType.SUBSCRIBE_METADATA, FID, ITEM, VERSION, 1, FID, b"")
+
+
+def announcement() -> bytes:
+    return control_frame(HeaderType.PUBLISH_METADATA, FID, ITEM, VERSION, 1, FID, b"")
+
+
+def test_control_frames_and_acknowledgements_go_first() -> None:
+    assert goes_first(hello(1))
+    assert goes_first(acknowledgement())
+    assert goes_first(build_control(FID, Function.NODE, "n1", b"courier"))
+    assert not goes_first(data(1))
+    assert not goes_first(announcement())
+    assert not goes_first(b"")
+
+
+@given(st.lists(st.one_of(st.tuples(st.just(True), st.integers(0, 999)), st.tuples(st.just(False), st.integers(0, 9)))))
+def test_a_queue_keeps_the_order_of_each_kind_and_its_bounds(pushed: list[tuple[bool, int]]) -> None:
+    queue = SendQueue(limit=5)
+    frames = [hello(number) if first else data(number) for first, number in pushed]
+    kept = [frame for frame in frames if queue.push(frame)]
+    assert len(queue) == len(kept)
+    control = [frame for frame in frames if goes_first(frame)][:5]
+    others = [frame for frame in frames if not goes_first(frame)][:5]
+    assert [queue.pop() for _ in range(len(kept))] == control + others
+    assert queue.pop() is None
+
+
+def test_a_line_that_is_full_of_data_still_takes_hellos() -> None:
+    clock = VirtualClock()
+    one, other = pair(scheduler=clock)
+    line = ImpairedLink(one, Impairment(bandwidth=1e6, queue_limit=10), clock, 1)
+    got: list[bytes] = []
+    other.on_receive(got.extend)
+    assert [line.send(data(number)) for number in range(12)] == [True] * 10 + [False] * 2
+    assert line.send(hello(1))
+    clock.run()
+    assert got[:2] == [data(0), hello(1)], "all but what is on the line already"
+    assert len(got) == 11
+    assert line.impaired.queue_full == 2
+    assert line.under_way == 0
+
+
+class NarrowLink:
+    """A carrier that takes a few frames at a time, as kernels do."""
+
+    def __init__(self) -> None:
+        self.link = pair(mtu=1500)[0]
+        self.counters = self.link.counters
+        self.mtu = 1500
+        self.room = 0
+        self.taken: list[bytes] = []
+
+    def on_receive(self, receiver: object) -> None:
+        """Nothing comes by it."""
+
+    def send(self, frame: bytes) -> bool:
+        return self.send_many([frame]) == 1
+
+    def send_many(self, frames: Sequence[bytes]) -> int:
+        for place, frame in enumerate(frames):
+            if not self.room:
+                self.counters.queue_full += len(frames) - place
+                return place
+            self.room -= 1
+            self.counters.sent += 1
+            self.taken.append(frame)
+        return len(frames)
+
+    def close(self) -> None:
+        self.link.close()
+
+
+def test_what_the_carrier_has_no_room_for_is_offered_again_control_first() -> None:
+    clock = VirtualClock()
+    carrier = NarrowLink()
+    link = QueuedLink(carrier, clock, limit=4)
+    carrier.room = 2
+    assert link.send_many([data(number) for number in range(5)]) == 5
+    assert link.send(hello(1))
+    assert carrier.taken == [data(0), data(1)]
+    assert link.waiting == 4
+    assert link.send_many([data(5), data(6)]) == 1, "no room for more than four"
+    assert carrier.counters.queue_full == 1
+    carrier.room = 2
+    clock.run(0.0015)
+    assert carrier.taken[2:] == [hello(1), data(2)]
+    carrier.room = 10
+    clock.run(0.01)
+    assert carrier.taken[4:] == [data(3), data(4), data(5)]
+    assert (link.waiting, clock.pending, carrier.counters.queue_full) == (0, 0, 1)
+
+
+def test_a_closed_link_keeps_nothing() -> None:
+    clock = VirtualClock()
+    carrier = NarrowLink()
+    link = QueuedLink(carrier, clock)
+    link.send(data(1))
+    link.close()
+    clock.run()
+    assert (link.waiting, carrier.taken, carrier.counters.after_close) == (0, [], 1)
