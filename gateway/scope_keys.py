@@ -28,7 +28,8 @@ from msgspec import Meta, Struct
 
 from gateway.envelope import ENVELOPE_VERSION, EnvelopeError, Header, seal, unseal
 from identifiers import Identifier, ItemId
-from psirp_stack.authentication.keys import KeyFileError, read_key_file, write_new
+from psirp_stack.authentication.files import read_key_file, write_new
+from psirp_stack.authentication.keys import KeyFileError
 
 KEY_BYTES = 32
 MARK = b"\xffSC1"

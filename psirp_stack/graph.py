@@ -7,11 +7,9 @@ An undirected link of an edge list becomes two directed links; `reverse[link]` i
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 MAX_NODES = 20_000
 MAX_LINKS = 200_000
-MAX_EDGE_FILE_BYTES = 64 * 1024 * 1024
 MIN_COLUMNS = 2
 
 Node = int
@@ -111,18 +109,6 @@ def parse_edges(text: str, source: str = "edge list") -> Graph:
     if not seen:
         raise EdgeListError(source, 1, "no links found")
     return Graph.from_edges(list(numbers), seen)
-
-
-def read_edges(path: Path) -> Graph:
-    """Read an edge list file; every problem is an `EdgeListError` that names the file."""
-    try:
-        if path.stat().st_size > MAX_EDGE_FILE_BYTES:
-            raise EdgeListError(str(path), 1, f"the file is larger than {MAX_EDGE_FILE_BYTES} bytes")
-        return parse_edges(path.read_text(encoding="utf-8"), str(path))
-    except UnicodeDecodeError as error:
-        raise EdgeListError(str(path), 1, f"the file is not UTF-8 text ({error.reason})") from None
-    except OSError as error:
-        raise EdgeListError(str(path), 1, f"the file cannot be read ({error.strerror})") from None
 
 
 @dataclass(frozen=True, slots=True)

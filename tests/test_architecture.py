@@ -1,11 +1,15 @@
 """The import arrows of the architecture: packages import only what stands below them."""
 
 import ast
+import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.source_tree import ROOT, Module, modules_at, read_module, read_modules
+
+MODULES = read_modules()
 
 ALLOWED: dict[str, set[str]] = {
     "storage": set(),
@@ -22,6 +26,7 @@ ALLOWED: dict[str, set[str]] = {
 
 TOOLS_ONLY = {"scapy"}
 TOOL_FOLDERS = ("psirp_stack/tools/", "trials/", "tests/")
+SAYS_SANS_IO = re.compile(r"\b(sans-I/O|no I/O)\b", re.IGNORECASE)
 SANS_IO = [
     "psirp_stack/forwarder.py",
     "psirp_stack/forwarding_rules.py",
@@ -42,7 +47,6 @@ SANS_IO = [
     "psirp_stack/node/subscribing.py",
     "psirp_stack/node/intents.py",
     "psirp_stack/node/attachment.py",
-    "psirp_stack/emulation/simulation.py",
     "serving/fairness.py",
     "push_hub/delivery/queue.py",
     "storage/backoff.py",
@@ -62,19 +66,93 @@ SANS_IO = [
     "identifiers/content.py",
     "identifiers/identifier.py",
 ]
-IO_MODULES = {"asyncio", "socket", "time", "select", "threading", "aiohttp", "sqlite3"}
+"""Cores beside the modules that say in their docstring that they are one."""
+NOT_SANS_IO = {"psirp_stack/authentication/files.py", "psirp_stack/control/grant_files.py", "trials/crash/__init__.py"}
+"""Files in the folders above, and a docstring that speaks of another module."""
+READS_NO_CLOCK = ["psirp_stack/emulation/simulation.py"]
+"""It has stores of its own, but time only passes when it is told."""
+
+CLOCKS_AND_LOOPS = {"asyncio", "select", "selectors", "signal", "socket", "time"}
+IO_MODULES = CLOCKS_AND_LOOPS | {
+    "aiohttp",
+    "concurrent",
+    "dns.asyncquery",
+    "dns.asyncresolver",
+    "dns.query",
+    "dns.resolver",
+    "fcntl",
+    "logging",
+    "multiprocessing",
+    "os",
+    "pathlib",
+    "pycurl",
+    "queue",
+    "shutil",
+    "sqlite3",
+    "ssl",
+    "subprocess",
+    "tempfile",
+    "threading",
+    "urllib.request",
+}
+HANDED_IN = {
+    "concurrent.futures": {"Future"},
+    "storage": {"Migration", "Row", "StorageError", "Transaction", "Value"},
+}
+"""What a core may be handed by its shell, or says: it starts nothing."""
+CLOCK_CALLS = {("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"), ("date", "today")}
 
 
-def imports_of(path: Path) -> set[str]:
-    """Every module a file imports, at any depth of its code."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: imports are absolute here"
-            found.add(node.module or "")
+def imported_by(module: Module) -> set[str]:
+    """Every module that one imports, at any depth of its code."""
+    return {found.module for found in module.imports}
+
+
+@cache
+def calls_for_io(module: Module) -> list[str]:
+    """Built-in ways to the disk and to the clock, which need no import that tells."""
+    found = []
+    for node in ast.walk(module.tree):
+        match node:
+            case ast.Call(func=ast.Name(id="open")):
+                found.append("open()")
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr=name)) if (owner, name) in CLOCK_CALLS:
+                found.append(f"{owner}.{name}()")
     return found
+
+
+def ways_to_io(start: str, modules: dict[str, Module]) -> list[str]:
+    """How a module reaches a socket, clock, disk, thread or event loop through the project's own modules.
+
+    A package above an imported module does not count: what it gathers for its users is not what the module asked for.
+    """
+    came_from: dict[str, str | None] = {start: None}
+    waiting, ways = [start], []
+
+    def way(name: str) -> str:
+        step = came_from[name]
+        return name if step is None else f"{way(step)} -> {name}"
+
+    while waiting:
+        name = waiting.pop(0)
+        ways += [f"{way(name)}: {call}" for call in calls_for_io(modules[name])]
+        for found in modules[name].imports:
+            if found.for_types or (found.names and found.names <= HANDED_IN.get(found.module, set())):
+                continue
+            full = {f"{found.module}.{imported}" for imported in found.names}
+            ways += [
+                f"{way(name)} -> {reached}"
+                for reached in sorted({found.module, top(found.module)} | full)
+                if reached in IO_MODULES and reached not in modules
+            ]
+            parts = sorted(full & modules.keys())
+            if found.module in modules and len(parts) < max(1, len(found.names)):
+                parts.append(found.module)
+            for part in parts:
+                if part not in came_from:
+                    came_from[part] = name
+                    waiting.append(part)
+    return ways
 
 
 def top(module: str) -> str:
@@ -83,47 +161,73 @@ def top(module: str) -> str:
 
 @pytest.mark.parametrize("package", sorted(ALLOWED))
 def test_imports_point_downwards(package: str) -> None:
-    files = list((ROOT / package).rglob("*.py"))
-    assert files
-    for path in files:
+    modules = modules_at(package, MODULES)
+    assert modules
+    for module in modules:
         allowed = ALLOWED[package] | {package}
-        if path.is_relative_to(ROOT / "gateway" / "cli"):
+        if module.path.is_relative_to(ROOT / "gateway" / "cli"):
             allowed = allowed | {"perf"}
-        wrong = {module for module in imports_of(path) if top(module) in ALLOWED and top(module) not in allowed}
-        assert not wrong, f"{path.relative_to(ROOT)} may not import {', '.join(sorted(wrong))}"
+        wrong = {name for name in imported_by(module) if top(name) in ALLOWED and top(name) not in allowed}
+        assert not wrong, f"{module.name} may not import {', '.join(sorted(wrong))}"
 
 
 def test_only_the_packet_tools_import_scapy() -> None:
-    for package in ALLOWED:
-        for path in (ROOT / package).rglob("*.py"):
-            place = path.relative_to(ROOT).as_posix()
-            if not place.startswith(TOOL_FOLDERS):
-                assert not TOOLS_ONLY & {top(module) for module in imports_of(path)}, place
+    for module in MODULES.values():
+        if not module.path.relative_to(ROOT).as_posix().startswith(TOOL_FOLDERS):
+            assert not TOOLS_ONLY & {top(name) for name in imported_by(module)}, module.name
 
 
-@pytest.mark.parametrize("place", SANS_IO)
-def test_cores_do_no_io_and_read_no_clock(place: str) -> None:
-    target = ROOT / place
-    files = [target] if target.suffix == ".py" else list(target.rglob("*.py"))
-    assert all(path.exists() for path in files), f"{place} has moved: say where"
-    assert files
-    for path in files:
-        wrong = IO_MODULES & {top(module) for module in imports_of(path)}
-        assert not wrong, f"{path.relative_to(ROOT)} imports {', '.join(sorted(wrong))}"
+def test_cores_reach_no_socket_clock_disk_thread_or_loop() -> None:
+    cores = {module.name for module in MODULES.values() if SAYS_SANS_IO.search(module.docstring)}
+    for place in SANS_IO:
+        found = modules_at(place, MODULES)
+        assert found, f"{place} has moved: say where"
+        cores |= {module.name for module in found}
+    for place in NOT_SANS_IO:
+        [exception] = modules_at(place, MODULES)
+        cores.remove(exception.name)
+    ways = [way for core in sorted(cores) for way in ways_to_io(core, MODULES)]
+    assert not ways, "\n".join(ways)
+
+
+def test_the_simulation_reads_no_clock() -> None:
+    for place in READS_NO_CLOCK:
+        [module] = modules_at(place, MODULES)
+        assert not CLOCKS_AND_LOOPS & {top(name) for name in imported_by(module)}
 
 
 def test_only_serving_listens_for_http_in_what_is_shipped_as_a_service() -> None:
     """One way to open a port; small commands that serve a page for a moment are no service."""
     openers = {"AppRunner", "TCPSite", "create_server", "start_server"}
     for package in ("push_hub", "gateway"):
-        for path in (ROOT / package).rglob("*.py"):
-            if path.is_relative_to(ROOT / "gateway" / "cli") or path.name == "demo.py":
+        for module in modules_at(package, MODULES):
+            if module.name.startswith("gateway.cli.") or module.name == "gateway.demo":
                 continue
-            names = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
-            assert not names & openers, path.relative_to(ROOT)
+            names = {node.attr for node in ast.walk(module.tree) if isinstance(node, ast.Attribute)}
+            assert not names & openers, module.name
 
 
 def test_the_checks_can_fail(tmp_path: Path) -> None:
     hidden = tmp_path / "hidden.py"
     hidden.write_text("def late():\n    from psirp_stack.wire import codec\n    import scapy.all\n")
-    assert imports_of(hidden) == {"psirp_stack.wire", "scapy.all"}
+    assert imported_by(read_module(hidden, tmp_path)) == {"psirp_stack.wire", "scapy.all"}
+
+
+def test_the_check_of_cores_finds_what_is_far_away(tmp_path: Path) -> None:
+    files = {
+        "core": "from typing import TYPE_CHECKING\nfrom house import near\nif TYPE_CHECKING:\n    import ssl\n",
+        "near": "from concurrent.futures import Future\ndef late():\n    from house.far import there\n",
+        "far": "import socket\nfrom datetime import datetime\nthere = datetime.now()\nhere = open('x')\n",
+        "__init__": "import threading\n",
+    }
+    (tmp_path / "house").mkdir()
+    for name, text in files.items():
+        (tmp_path / "house" / f"{name}.py").write_text(text)
+    modules = read_modules(tmp_path, ("house",))
+    way = "house.core -> house.near -> house.far"
+    assert sorted(ways_to_io("house.core", modules)) == [
+        f"{way} -> socket",
+        f"{way}: datetime.now()",
+        f"{way}: open()",
+    ]
+    assert ways_to_io("house", modules) == ["house -> threading"]

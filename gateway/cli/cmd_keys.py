@@ -18,9 +18,11 @@ from pathlib import Path
 
 from gateway.cli.errors import CommandError
 from gateway.scope_keys import Step, change
-from psirp_stack.authentication.keys import KeyFileError, KeyPair, PublicKey, write_new
+from psirp_stack.authentication.files import load_key_pair, load_public_key, save_key_pair, save_public_key, write_new
+from psirp_stack.authentication.keys import KeyFileError, KeyPair, PublicKey
 from psirp_stack.control.codes import ServiceRole
-from psirp_stack.control.role_grants import make_grant, save_grant
+from psirp_stack.control.grant_files import save_grant
+from psirp_stack.control.role_grants import make_grant
 from psirp_stack.node.config import NodeConfigError, read_secret
 
 EXAMPLES = """
@@ -155,8 +157,8 @@ def make(folder: Path, name: str) -> KeyDescription:
     if public.exists():
         raise KeyFileError(f"{public} is there already and is not overwritten")
     pair = KeyPair.generate()
-    pair.save(private)
-    pair.public.save(public)
+    save_key_pair(pair, private)
+    save_public_key(pair.public, public)
     return _describe(name, "own", pair.public, private)
 
 
@@ -216,9 +218,9 @@ def _make_pair(folder: Path, name: str) -> bool:
     if not private.exists():
         make(folder, name)
         return True
-    pair = KeyPair.load(private)
+    pair = load_key_pair(private)
     if not public.exists():
-        pair.public.save(public)
+        save_public_key(pair.public, public)
     return False
 
 
@@ -231,24 +233,24 @@ def find(folder: Path, name: str) -> KeyDescription:
     private, public = folder / f"{name}{PRIVATE_SUFFIX}", folder / f"{name}{PUBLIC_SUFFIX}"
     trusted = folder / TRUSTED_FOLDER / f"{name}{PUBLIC_SUFFIX}"
     if private.exists():
-        return _describe(name, "own", KeyPair.load(private).public, private)
+        return _describe(name, "own", load_key_pair(private).public, private)
     for kind, path in (("public", public), ("trusted", trusted)):
         if path.exists():
-            return _describe(name, kind, PublicKey.load(path), path)
+            return _describe(name, kind, load_public_key(path), path)
     raise CommandError(f"no key {name} in {folder}: `psph keys list` shows those that are there")
 
 
 def trust_key(folder: Path, file: Path, name: str | None) -> KeyDescription:
     name = name or file.name.removesuffix(PUBLIC_SUFFIX)
     _check_name(name)
-    key = PublicKey.load(file)
+    key = load_public_key(file)
     place = folder / TRUSTED_FOLDER
     _make_folder(folder)
     _make_folder(place)
     path = place / f"{name}{PUBLIC_SUFFIX}"
-    if path.exists() and PublicKey.load(path) == key:
+    if path.exists() and load_public_key(path) == key:
         return _describe(name, "trusted", key, path)
-    key.save(path)
+    save_public_key(key, path)
     return _describe(name, "trusted", key, path)
 
 
@@ -281,7 +283,7 @@ def grant_roles(
     bits = sum(int(GRANTABLE[role]) for role in set(roles))
     _check_name(by)
     _check_name(node)
-    domain = KeyPair.load(folder / f"{by}{PRIVATE_SUFFIX}")
+    domain = load_key_pair(folder / f"{by}{PRIVATE_SUFFIX}")
     save_grant(make_grant(domain, node, bits, key, int(until.timestamp() * 1000)), out)
     return until
 
@@ -295,10 +297,10 @@ def _list(folder: Path, *, as_json: bool) -> int:
     for path in [*private, *public, *sorted((folder / TRUSTED_FOLDER).glob(f"*{PUBLIC_SUFFIX}"))]:
         try:
             if path.suffix == PRIVATE_SUFFIX:
-                found = _describe(path.stem, "own", KeyPair.load(path).public, path)
+                found = _describe(path.stem, "own", load_key_pair(path).public, path)
             else:
                 kind = "trusted" if path.parent.name == TRUSTED_FOLDER else "public"
-                found = _describe(path.stem, kind, PublicKey.load(path), path)
+                found = _describe(path.stem, kind, load_public_key(path), path)
         except KeyFileError as error:
             print(f"psph keys: {error}", file=sys.stderr)
             code = 1

@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 
 from gateway.gateway import GatewayConfig
 from gateway.operations.findings import Finding, bad, doubtful, good
-from psirp_stack.authentication.keys import KeyFileError, KeyPair
+from psirp_stack.authentication.files import load_key_pair
+from psirp_stack.authentication.keys import KeyFileError
 from serving.tls import TlsFiles
 
 CERTIFICATES = "certificates"
@@ -208,7 +209,7 @@ def check_keys(config: GatewayConfig) -> Iterator[Finding]:
         return
     path = Path(config.node.keys.signing)
     try:
-        key = KeyPair.load(path)
+        key = load_key_pair(path)
     except KeyFileError as error:
         fix = f"chmod 600 {path} if it is only that; otherwise `psph keys new` makes one"
         yield bad(KEYS, str(error), fix)

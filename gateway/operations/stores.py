@@ -14,9 +14,9 @@ from gateway.adapters.demand import MIGRATIONS as DEMAND_TABLES
 from gateway.bootstrapping import MIGRATIONS as BOOTSTRAPPING_TABLES
 from gateway.store import MIGRATIONS as CONTROL_TABLES
 from identifiers.registry import MIGRATIONS as REGISTRY_TABLES
+from psirp_stack.node.version_store import TRANSPORT_TABLES
 from psirp_stack.rendezvous.schema import MIGRATIONS as RENDEZVOUS_TABLES
-from psirp_stack.transport.version_store import TRANSPORT_TABLES
-from push_hub.client.subscriptions import MIGRATIONS as CLIENT_TABLES
+from push_hub.client.subscription_store import MIGRATIONS as CLIENT_TABLES
 from push_hub.hub import TABLES as HUB_TABLES
 
 STORE_PATTERN = "*.sqlite"

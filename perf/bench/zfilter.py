@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from perf.bench.family import Bar, BenchError, BenchOutcome, Row, Sense, Ticker, percentile, progress_bar
+from psirp_stack.edge_list_file import read_edges
 from psirp_stack.filters.placement import place_tags
 from psirp_stack.filters.planner import DEFAULT_MAX_FILTERS, FilterPlanner
 from psirp_stack.filters.reach import Reach
@@ -30,7 +31,7 @@ from psirp_stack.filters.selection import candidates, predicted_rate
 from psirp_stack.filters.tags import TagBook, random_book
 from psirp_stack.filters.zfilter import FilterOverfullError, ZFilter
 from psirp_stack.forwarding_model import FILTER_BITS, TABLES, TAG_BITS, Tags
-from psirp_stack.graph import DeliveryTree, Graph, GraphError, Routing, backbone_graph, read_edges
+from psirp_stack.graph import DeliveryTree, Graph, GraphError, Routing, backbone_graph
 
 TREES = 500
 QUICK_TREES = 50

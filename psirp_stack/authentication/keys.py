@@ -1,12 +1,9 @@
-"""Keys of publishers and subscribers, and the files they live in.
+"""Keys of publishers and subscribers. `files.py` has how they are kept on disk.
 
-A key is known to others by its hash: SHA-256 of the 32 bytes of the public key. Private keys are PKCS #8 in PEM and
-readable by their owner alone: a file that others can read is not loaded, because nobody can say who has it by now.
+A key is known to others by its hash: SHA-256 of the 32 bytes of the public key.
 """
 
 import hashlib
-import os
-from pathlib import Path
 from typing import Self
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -21,10 +18,6 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 RAW_KEY_BYTES = 32
-MAX_KEY_FILE_BYTES = 16 * 1024
-PRIVATE_MODE = 0o600
-OTHERS = 0o077
-
 
 FIELD_PRIME = (1 << 255) - 19
 WEAK_Y = frozenset(
@@ -89,16 +82,6 @@ class PublicKey:
             raise ValueError("the key is of another kind: Ed25519 is expected")
         return cls(key.public_bytes_raw())
 
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        try:
-            return cls.from_pem(read_key_file(path))
-        except ValueError as error:
-            raise KeyFileError(f"{path}: {error}") from None
-
-    def save(self, path: Path) -> None:
-        write_new(path, self.pem())
-
 
 class KeyPair:
     """A key that can sign."""
@@ -125,49 +108,17 @@ class KeyPair:
     def __repr__(self) -> str:
         return f"KeyPair({self.hash.hex()[:16]}...)"
 
-    def save(self, path: Path) -> None:
-        """Write a new file that only its owner can read; an existing file is never replaced."""
-        write_new(path, self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    def pem(self) -> bytes:
+        """The private key: for its owner's file alone."""
+        return self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
     @classmethod
-    def load(cls, path: Path) -> Self:
-        data = read_key_file(path, private=True)
+    def from_pem(cls, data: bytes) -> Self:
+        """Raises `ValueError` for everything that is no Ed25519 private key in PEM."""
         try:
             key = load_pem_private_key(data, password=None)
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-            raise KeyFileError(f"{path}: no private key in PEM without a password: {error}") from None
+            raise ValueError(f"no private key in PEM without a password: {error}") from None
         if not isinstance(key, Ed25519PrivateKey):
-            raise KeyFileError(f"{path}: the key is of another kind: Ed25519 is expected")
+            raise ValueError("the key is of another kind: Ed25519 is expected")
         return cls(key.private_bytes_raw())
-
-
-def write_new(path: Path, data: bytes) -> None:
-    """Create a file of mode 0600 with this content; `KeyFileError` when it is there already."""
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, PRIVATE_MODE)
-    except FileExistsError:
-        raise KeyFileError(f"{path} is there already and is not overwritten") from None
-    except OSError as error:
-        raise KeyFileError(f"cannot write {path}: {error.strerror}") from None
-    with os.fdopen(descriptor, "wb") as file:
-        os.fchmod(descriptor, PRIVATE_MODE)  # whatever the umask says
-        file.write(data)
-        file.flush()
-        os.fsync(descriptor)
-
-
-def read_key_file(path: Path, *, private: bool = False, most: int = MAX_KEY_FILE_BYTES) -> bytes:
-    """A file with keys. `private`: nobody but its owner may be able to read it."""
-    try:
-        with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            if private and mode & OTHERS:
-                raise KeyFileError(
-                    f"{path} can be read by others (mode {mode & 0o777:03o}): chmod 600 it, or make a new key"
-                )
-            data = file.read(most + 1)
-    except OSError as error:
-        raise KeyFileError(f"cannot read {path}: {error.strerror}") from None
-    if len(data) > most:
-        raise KeyFileError(f"{path} is longer than {most} bytes: no key is")
-    return data

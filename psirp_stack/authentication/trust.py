@@ -1,8 +1,6 @@
 """The public keys a node knows. Frames name their signer by key hash alone, so the keys have to be there before."""
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Self
 
 from psirp_stack.authentication.keys import KeyFileError, PublicKey
 
@@ -20,11 +18,6 @@ class TrustStore:
         self._max_keys = max_keys
         for key in keys:
             self.add(key)
-
-    @classmethod
-    def load(cls, folder: Path, max_keys: int = MAX_TRUSTED_KEYS) -> Self:
-        """Every `*.pub` of a folder; none when there is no such folder. One bad file refuses them all, by name."""
-        return cls((PublicKey.load(path) for path in sorted(folder.glob(f"*{TRUSTED_SUFFIX}"))), max_keys)
 
     def add(self, key: PublicKey) -> None:
         if key.hash not in self._keys and len(self._keys) >= self._max_keys:

@@ -8,21 +8,18 @@ nobody can say in a role holder's name that the role is elsewhere.
 A node believes itself: its own configuration is its domain's, as far as it can know.
 """
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
-from psirp_stack.authentication.keys import KeyFileError, KeyPair, PublicKey, write_new
+from psirp_stack.authentication.keys import KeyPair, PublicKey
 from psirp_stack.control.codes import ServiceRole
 from psirp_stack.control.messages import LinkState, RoleGrant, RoleProof
 
 GRANT_CONTEXT = b"psph role grant 1\0"
 CLAIM_CONTEXT = b"psph role claim 1\0"
 UNSIGNED = bytes(64)
-MAX_GRANT_FILE_BYTES = 4096
 FOREVER = (1 << 63) - 1
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -120,48 +117,6 @@ def make_grant(domain_key: KeyPair, node: str, roles: int, key: PublicKey, until
 
 def describe_roles(roles: int) -> str:
     return " and ".join(role.name.lower() for role in ServiceRole if roles & role and role.name) or "no role"
-
-
-def save_grant(grant: RoleGrant, path: Path) -> None:
-    """Write a new file; one that is there is never replaced."""
-    document = {
-        "node": grant.node,
-        "roles": [role.name.lower() for role in ServiceRole if grant.roles & role and role.name],
-        "key": grant.key.hex(),
-        "until_ms": grant.until_ms,
-        "signature": grant.signature.hex(),
-    }
-    write_new(path, json.dumps(document, indent=1).encode() + b"\n")
-
-
-class _GrantFile(msgspec.Struct, forbid_unknown_fields=True):
-    node: str
-    roles: list[str]
-    key: str
-    until_ms: int
-    signature: str
-
-
-def load_grant(path: Path) -> RoleGrant:
-    """A grant as `save_grant` wrote it. Its signature is not looked at: that is for those who are to believe it."""
-    known = {role.name.lower(): int(role) for role in ServiceRole if role.name}
-    try:
-        with path.open("rb") as file:
-            said = msgspec.json.decode(file.read(MAX_GRANT_FILE_BYTES + 1), type=_GrantFile)
-        values = (
-            said.node,
-            sum(known[name] for name in set(said.roles)),
-            bytes.fromhex(said.key),
-            said.until_ms,
-            bytes.fromhex(said.signature),
-        )
-        return msgspec.convert(values, RoleGrant, strict=True)
-    except OSError as error:
-        raise KeyFileError(f"cannot read {path}: {error.strerror}") from None
-    except KeyError as error:
-        raise KeyFileError(f"{path}: there is no role {error}") from None
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise KeyFileError(f"{path}: no grant of roles: {error}") from None
 
 
 def _grant_bytes(grant: RoleGrant) -> bytes:

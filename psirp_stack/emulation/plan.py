@@ -30,7 +30,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from psirp_stack.control.messages import Name
-from psirp_stack.graph import Graph, GraphError, backbone_graph, grid_graph, read_edges
+from psirp_stack.edge_list_file import read_edges
+from psirp_stack.graph import Graph, GraphError, backbone_graph, grid_graph
 from psirp_stack.links.impairment import Impairment
 from psirp_stack.node.config import Fraction, Seconds
 

@@ -1,20 +1,8 @@
 """What a link has to say for itself: whether it is sealed and proved, and what was dropped on it, by reason."""
 
-from dataclasses import dataclass, field
-
-from psirp_stack.links.interface import Link
+from psirp_stack.links.interface import Link, LinkAccount
 from psirp_stack.links.sealed import SealedLink
 from psirp_stack.links.sockets import SocketLink
-
-
-@dataclass(frozen=True, slots=True)
-class LinkAccount:
-    sealed: bool = False
-    proved: bool = False
-    """The neighbour has proved that it knows the domain's secret."""
-    drops: dict[str, int] = field(default_factory=dict)
-    shortage: str | None = None
-    """What the operator should know of the carrier's buffers."""
 
 
 def carrier_of(link: Link) -> Link:

@@ -6,7 +6,7 @@ event of a socket often brings many and the receiver then pays once for what it 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol, runtime_checkable
 
@@ -26,6 +26,18 @@ class CarrierState(Enum):
 CarrierListener = Callable[[CarrierState], object]
 Receiver = Callable[[Sequence[bytes]], object]
 """Called with the frames that arrived, in order of arrival."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkAccount:
+    """What a link has to say for itself."""
+
+    sealed: bool = False
+    proved: bool = False
+    """The neighbour has proved that it knows the domain's secret."""
+    drops: dict[str, int] = field(default_factory=dict)
+    shortage: str | None = None
+    """What the operator should know of the carrier's buffers."""
 
 
 @dataclass(slots=True)

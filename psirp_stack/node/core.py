@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from identifiers import Identifier, ItemId
 from psirp_stack.control.codes import Code, Function, ServiceRole
@@ -53,8 +53,7 @@ from psirp_stack.control.tag_source import TagSource
 from psirp_stack.forwarder import Forwarder
 from psirp_stack.forwarding_model import BROADCAST_FID, LinkNumber
 from psirp_stack.graph import Graph
-from psirp_stack.links.account import LinkAccount
-from psirp_stack.links.interface import CarrierState
+from psirp_stack.links.interface import CarrierState, LinkAccount
 from psirp_stack.node import attachment
 from psirp_stack.node.applications import Application, RequestTableConfig
 from psirp_stack.node.attachment import Asked, Consumed, Told
@@ -67,7 +66,7 @@ from psirp_stack.node.rerouting import Rerouting
 from psirp_stack.node.role_holders import RoleHolders
 from psirp_stack.node.signatures import NodeSignatures
 from psirp_stack.node.status import describe
-from psirp_stack.rendezvous import Rendezvous, RequestOutcome
+from psirp_stack.rendezvous.outcome import RequestOutcome
 from psirp_stack.topology.manager import Output, TopologyManager
 from psirp_stack.transport.config import TransportConfig
 from psirp_stack.transport.events import (
@@ -84,6 +83,9 @@ from psirp_stack.transport.receiver import Receiver
 from psirp_stack.transport.sender import Sender
 from psirp_stack.transport.versions import Version, VersionsFor
 from psirp_stack.wire.numbers import NEXT_OFFSET, HeaderType
+
+if TYPE_CHECKING:
+    from psirp_stack.rendezvous import Rendezvous
 
 Result = TypeVar("Result")
 
@@ -171,7 +173,7 @@ class Node:
         wall_ms: WallClock,
         when_done: Watch,
         versions_for: VersionsFor,
-        rendezvous: Rendezvous | None = None,
+        rendezvous: "Rendezvous | None" = None,
         signatures: NodeSignatures | None = None,
         observer: NodeObserver | None = None,
     ) -> None:
@@ -640,7 +642,7 @@ class Node:
             self._dispatch(arrival, now)
 
     def _ask_rendezvous(
-        self, rendezvous: Rendezvous, arrival: CourierArrival, message: Message, now: float
+        self, rendezvous: "Rendezvous", arrival: CourierArrival, message: Message, now: float
     ) -> Future[RequestOutcome] | None:
         if isinstance(message, (MatchServed, TopologyStarted)):
             return rendezvous.handle_topology(message, now)

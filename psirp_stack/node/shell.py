@@ -11,17 +11,18 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from psirp_stack.authentication.keys import KeyPair, PublicKey
+from psirp_stack.authentication.files import load_key_pair, load_public_key, load_trusted
 from psirp_stack.authentication.signing import Signer
-from psirp_stack.authentication.trust import TrustStore
 from psirp_stack.authentication.verifying import SignatureVerifier
 from psirp_stack.control.codes import ServiceRole
+from psirp_stack.control.grant_files import load_grant
 from psirp_stack.control.link_state import LinkStateConfig
-from psirp_stack.control.role_grants import GrantError, RoleHolder, RoleTrust, describe_roles, load_grant
+from psirp_stack.control.role_grants import GrantError, RoleHolder, RoleTrust, describe_roles
 from psirp_stack.control.tag_source import DerivedTags, PlacedTags, TagSource
+from psirp_stack.edge_list_file import read_edges
 from psirp_stack.forwarding_model import LinkNumber
 from psirp_stack.forwarding_node import LoopScheduler
-from psirp_stack.graph import Graph, read_edges
+from psirp_stack.graph import Graph
 from psirp_stack.links.account import account_of, carrier_of, sealed_in
 from psirp_stack.links.ethernet import EthernetLink
 from psirp_stack.links.impairment import ImpairedLink, Impairment
@@ -46,10 +47,10 @@ from psirp_stack.node.core import Node, NodeObserver, NodeSettings
 from psirp_stack.node.intents import IntentConfig
 from psirp_stack.node.server import AttachmentServer
 from psirp_stack.node.signatures import NodeSignatures
+from psirp_stack.node.version_store import TRANSPORT_TABLES, on_disk
 from psirp_stack.rendezvous import Rendezvous, RendezvousConfig
 from psirp_stack.sealing.channel import SealConfig
 from psirp_stack.sealing.keys import DomainKeys
-from psirp_stack.transport.version_store import TRANSPORT_TABLES, on_disk
 from psirp_stack.transport.versions import RetentionLimits, VersionsFor, in_memory
 from storage import Database
 
@@ -123,7 +124,7 @@ class RunningNode:
         signer, holder = _proofs(file, folder)
         settings = replace(settings, trust=_trust(file, folder), holder=holder)
         verifier = (
-            SignatureVerifier(TrustStore.load(folder / file.keys.trusted)) if file.keys.trusted is not None else None
+            SignatureVerifier(load_trusted(folder / file.keys.trusted)) if file.keys.trusted is not None else None
         )
         signatures = NodeSignatures(file.name, signer, verifier, require_signatures=file.keys.require_signatures)
         limits = RetentionLimits(file.retention.count, file.retention.bytes, file.retention.age)
@@ -307,14 +308,14 @@ def _tags(file: NodeFile, folder: Path) -> tuple[TagSource, Graph | None]:
 
 def _trust(file: NodeFile, folder: Path) -> RoleTrust:
     named = {ServiceRole.RENDEZVOUS: file.domain.rendezvous, ServiceRole.TOPOLOGY: file.domain.topology}
-    return RoleTrust(named, None if file.domain.key is None else PublicKey.load(folder / file.domain.key))
+    return RoleTrust(named, None if file.domain.key is None else load_public_key(folder / file.domain.key))
 
 
 def _proofs(file: NodeFile, folder: Path) -> tuple[Signer | None, RoleHolder | None]:
     """What this node signs with, and its proof that it may have its roles."""
     if file.keys.signing is None:
         return None, None
-    key = KeyPair.load(folder / file.keys.signing)
+    key = load_key_pair(folder / file.keys.signing)
     signer = Signer(key, int(time.time() * 1000))
     if file.keys.grant is None:
         return signer, None

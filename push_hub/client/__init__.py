@@ -12,7 +12,8 @@ from push_hub.client.requests import (
     send_request,
 )
 from push_hub.client.subscriber import Subscriber, SubscriberConfig
-from push_hub.client.subscriptions import MIGRATIONS, ClientSubscription, ClientSubscriptionStore, SubscriptionState
+from push_hub.client.subscription_store import MIGRATIONS, ClientSubscriptionStore
+from push_hub.client.subscriptions import ClientSubscription, SubscriptionState
 
 __all__ = [
     "MIGRATIONS",

@@ -10,14 +10,8 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from push_hub.client.aggregated import sources_of
-from push_hub.client.subscriptions import (
-    ClientSubscription,
-    ClientSubscriptionStore,
-    SubscriptionState,
-    denied,
-    takes_deliveries,
-    verified,
-)
+from push_hub.client.subscription_store import ClientSubscriptionStore
+from push_hub.client.subscriptions import ClientSubscription, SubscriptionState, denied, takes_deliveries, verified
 
 MAX_BODY = 8 * 1024 * 1024
 _CHALLENGE = re.compile(r"[+\-./0-9=A-Z_a-z]{1,1024}")

@@ -6,9 +6,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from push_hub.client.requests import ClientError, discover_topic, send_request
+from push_hub.client.subscription_store import ClientSubscriptionStore
 from push_hub.client.subscriptions import (
     ClientSubscription,
-    ClientSubscriptionStore,
     SubscriptionState,
     asked,
     new_subscription,

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from push_hub.model import Dialect, HubPublication, HubSubscription, SignatureMethod
-from serving.outbound.client import header_line
+from serving.outbound.headers import header_line
 
 _INNER = bytes(byte ^ 0x36 for byte in range(256))
 _OUTER = bytes(byte ^ 0x5C for byte in range(256))

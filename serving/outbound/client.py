@@ -25,7 +25,7 @@ import pycurl
 from serving.fairness import KnownPrefixes
 from serving.outbound.addresses import AddressPolicy
 from serving.outbound.errors import ClientBusyError, ClientClosedError, OutboundError, UrlRefusedError
-from serving.outbound.transfer import Curl, Post, RequestHandle, Setup, Transfer, header_line
+from serving.outbound.transfer import Curl, Post, RequestHandle, Setup, Transfer
 from serving.outbound.values import (
     ClientConfig,
     ClientCounts,
@@ -44,7 +44,6 @@ __all__ = [
     "OutboundResponse",
     "PostChannel",
     "PostOutcome",
-    "header_line",
 ]
 
 IDLE_TICK = 0.025

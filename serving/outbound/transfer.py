@@ -4,7 +4,6 @@
 """
 
 import asyncio
-import re
 import socket
 import ssl
 from collections.abc import Callable, Mapping
@@ -23,6 +22,7 @@ from serving.outbound.errors import (
     ResponseTooLargeError,
     ShareTakenError,
 )
+from serving.outbound.headers import header_line
 from serving.outbound.values import ClientConfig, ClientCounts, Headers, OutboundResponse, PostCounted, PostOutcome
 
 MAX_HEADER_BYTES = 64 * 1024
@@ -284,14 +284,6 @@ class RequestHandle(Transfer):
         self.close()
 
 
-def header_line(name: str, value: str) -> bytes:
-    """One header field as libcurl takes it. Refuses what could smuggle in another field."""
-    if _UNSAFE_NAME.search(name) or not name or _UNSAFE_VALUE.search(value):
-        raise ValueError(f"the header field {name!r} has a character that is not allowed")
-    # A semicolon is how libcurl is told that a field is there, but empty.
-    return (f"{name}: {value}" if value else f"{name};").encode("latin-1")
-
-
 @cache
 def _system_authorities() -> str | None:
     paths = ssl.get_default_verify_paths()
@@ -300,8 +292,6 @@ def _system_authorities() -> str | None:
 
 
 _AUTHORITY_FILES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
-_UNSAFE_NAME = re.compile(r"[^!#$%&'*+.^_`|~0-9A-Za-z-]")
-_UNSAFE_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 # Looked up once: these are used for every delivery.
 _RESPONSE_CODE, _RETRY_AFTER = pycurl.RESPONSE_CODE, pycurl.RETRY_AFTER
 _FIRST_NOT_SUCCESS = 300

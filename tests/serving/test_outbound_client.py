@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from serving.outbound.addresses import AddressPolicy
-from serving.outbound.client import ClientConfig, OutboundClient, OutboundResponse, PostOutcome, header_line
+from serving.outbound.client import ClientConfig, OutboundClient, OutboundResponse, PostOutcome
 from serving.outbound.errors import (
     AddressRefusedError,
     ClientBusyError,
@@ -28,6 +28,7 @@ from serving.outbound.errors import (
     ShareTakenError,
     UrlRefusedError,
 )
+from serving.outbound.headers import header_line
 from tests.push_hub.delivery.delivery_support import CallbackServer, loopback_client, status
 
 Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

@@ -45,7 +45,8 @@ from tests.push_hub.intake.fetcher import WantedElsewhere
 from tests.waiting import until
 from trials.crash.driver import CrashTest, choose, look
 from trials.crash.ledger import SUBSCRIBE, UNSUBSCRIBE, CrashLedger
-from trials.crash.snapshot import Pair, StoredPublication, StoreSnapshot, open_work
+from trials.crash.snapshot import open_work
+from trials.crash.stored import Pair, StoredPublication, StoreSnapshot
 from trials.crash.world import Moment, Size
 
 KILLS = 6

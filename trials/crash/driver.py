@@ -20,7 +20,8 @@ from push_hub.delivery import QueueLimits
 from push_hub.hub import DATABASE_NAME
 from storage import StorageError
 from trials.crash.ledger import LOST, SUBSCRIBE, UNSUBSCRIBE, Counts
-from trials.crash.snapshot import Pair, open_work, read_snapshot
+from trials.crash.snapshot import open_work, read_snapshot
+from trials.crash.stored import Pair
 from trials.crash.world import FEED_TYPE, CrashWorld, Moment, Size, Style
 
 SUBSCRIBERS_AT_WORK = 4

@@ -18,7 +18,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from perf.numbered_feed import number_in
-from trials.crash.snapshot import Pair, StoreSnapshot
+from trials.crash.stored import Pair, StoreSnapshot
 
 SUBSCRIBE = "subscribe"
 UNSUBSCRIBE = "unsubscribe"

@@ -8,37 +8,11 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from push_hub.hub import DATABASE_NAME
 from storage import Database
-
-Pair = tuple[str, str]
-"""Topic and callback."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredPublication:
-    id: int
-    topic: str
-    body: bytes
-    accepted_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class StoreSnapshot:
-    integrity: str
-    """`ok`, or what SQLite found wrong."""
-    subscriptions: dict[Pair, int]
-    waiting: dict[Pair, str]
-    """The mode of the intent that waits for its check."""
-    pings: set[str]
-    publications: list[StoredPublication]
-    """Those above the id that was asked for."""
-    fanouts: dict[int, int]
-    owed: set[tuple[int, int]]
-    dead_letters: list[Pair]
+from trials.crash.stored import StoredPublication, StoreSnapshot
 
 
 def read_snapshot(data: Path, after_publication: int) -> StoreSnapshot:

@@ -19,7 +19,7 @@ from perf.numbered_feed import document, number_in
 from push_hub.delivery.signing import signature_matches
 from push_hub.model import SignatureMethod
 from trials.crash.ledger import SUBSCRIBE, CrashLedger
-from trials.crash.snapshot import Pair
+from trials.crash.stored import Pair
 
 ADDRESSES = 20
 SECRET = b"known to the hub and the callback"

@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from gateway.config import check
 from gateway.gateway import Gateway
+from psirp_stack.authentication.files import save_key_pair
 from psirp_stack.authentication.keys import KeyPair
 from psirp_stack.node.api import Client
 from tests.gateway.access.test_access_tls import make
@@ -136,7 +137,7 @@ def write_secrets(folder: Path) -> Secrets:
     secret = base64.b64encode(update).decode()
     private_file(folder / "update.key", f'key "gateway" {{ algorithm hmac-sha256; secret "{secret}"; }};\n')
     make(folder, "told", days=(-1, 90))
-    KeyPair.generate().save(folder / "node.key")
+    save_key_pair(KeyPair.generate(), folder / "node.key")
     for what, name in (("TLS key", "key.pem"), ("signing key of the node", "node.key")):
         pem = (folder / name).read_bytes()
         known.add(what, *(line for line in pem.splitlines() if not line.startswith(b"-") and len(line) >= 12))

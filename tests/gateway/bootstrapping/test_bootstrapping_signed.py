@@ -13,6 +13,7 @@ from gateway.bootstrapping.events import ZoneAnnounced
 from gateway.bootstrapping.messages import TopicRequests, announcement_item
 from gateway.gateway import Gateway, GatewayConfig
 from identifiers import DEFAULT_NAMING, zone_of
+from psirp_stack.authentication.files import save_key_pair, save_public_key
 from psirp_stack.authentication.keys import KeyPair
 from psirp_stack.authentication.trust import TRUSTED_SUFFIX
 from psirp_stack.node.config import DomainFile, KeysFile, LinkFile, NodeFile, NodeRole, TimesFile
@@ -34,8 +35,8 @@ class Keyed:
         self.keys = {name: KeyPair.generate() for name in ("a", "b")}
         (data / "trusted").mkdir()
         for name, key in self.keys.items():
-            key.save(data / f"{name}.key")
-            key.public.save(data / "trusted" / f"{name}{TRUSTED_SUFFIX}")
+            save_key_pair(key, data / f"{name}.key")
+            save_public_key(key.public, data / "trusted" / f"{name}{TRUSTED_SUFFIX}")
         with ExitStack() as stack:
             ends = [stack.enter_context(socket.socket(type=socket.SOCK_DGRAM)) for _ in self.keys]
             for end in ends:

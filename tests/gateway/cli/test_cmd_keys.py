@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from gateway.cli.main import main
-from psirp_stack.authentication.keys import KeyPair, PublicKey, key_hash
-from psirp_stack.authentication.trust import TrustStore
+from psirp_stack.authentication.files import load_key_pair, load_public_key, load_trusted
+from psirp_stack.authentication.keys import key_hash
 from psirp_stack.control.codes import ServiceRole
+from psirp_stack.control.grant_files import load_grant
 from psirp_stack.control.messages import LinkState
-from psirp_stack.control.role_grants import RoleHolder, RoleTrust, load_grant
+from psirp_stack.control.role_grants import RoleHolder, RoleTrust
 from psirp_stack.node.config import load
 
 
@@ -33,7 +34,7 @@ def test_a_new_key_is_private_and_can_sign(tmp_path: Path, capsys: pytest.Captur
     for path, mode in ((folder, 0o700), (folder / "newsroom.key", 0o600), (folder / "newsroom.pub", 0o600)):
         assert stat.S_IMODE(path.stat().st_mode) == mode
     description = shown(capsys, folder, "newsroom")
-    pair = KeyPair.load(folder / "newsroom.key")
+    pair = load_key_pair(folder / "newsroom.key")
     assert description["kind"] == "own"
     assert description["hash"] == pair.hash.hex() == key_hash(bytes.fromhex(description["public_key"])).hex()
     assert b"PRIVATE" not in (folder / "newsroom.pub").read_bytes()
@@ -52,14 +53,14 @@ def test_trusting_a_key_lets_a_node_find_it(tmp_path: Path, capsys: pytest.Captu
     assert keys(theirs, "new", "alice") == 0
     assert keys(ours, "trust", str(theirs / "alice.pub")) == 0
     assert keys(ours, "trust", str(theirs / "alice.pub")) == 0, "the same again does no harm"
-    trust = TrustStore.load(ours / "trusted")
+    trust = load_trusted(ours / "trusted")
     assert [key.hash.hex() for key in trust] == [shown(capsys, theirs, "alice")["hash"]]
     assert shown(capsys, ours, "alice")["kind"] == "trusted"
     assert keys(theirs, "new", "bob") == 0
     assert keys(ours, "trust", str(theirs / "bob.pub"), "--name", "alice") == 2
     assert keys(ours, "forget", "alice") == 0
     assert keys(ours, "forget", "alice") == 2
-    assert len(TrustStore.load(ours / "trusted")) == 0
+    assert len(load_trusted(ours / "trusted")) == 0
 
 
 def test_list_shows_all_keys_and_goes_on_after_a_bad_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -123,8 +124,8 @@ def test_a_grant_of_roles_can_be_believed(tmp_path: Path, capsys: pytest.Capture
     grant = ["grant", "gate-a", "rendezvous", "--by", "domain", "--to", "gate", "--out", str(tmp_path / "a.grant")]
     assert keys(tmp_path, *grant, "--days", "2") == 0
     assert "gate-a may be rendezvous until 20" in capsys.readouterr().out
-    holder = RoleHolder(load_grant(tmp_path / "a.grant"), KeyPair.load(tmp_path / "gate.key"))
-    trust = RoleTrust(key=KeyPair.load(tmp_path / "domain.key").public)
+    holder = RoleHolder(load_grant(tmp_path / "a.grant"), load_key_pair(tmp_path / "gate.key"))
+    trust = RoleTrust(key=load_key_pair(tmp_path / "domain.key").public)
     said = holder.proven(LinkState("gate-a", 1, 1, int(ServiceRole.RENDEZVOUS | ServiceRole.TOPOLOGY), ()))
     assert trust.belief(said, int(time.time() * 1000)).roles == ServiceRole.RENDEZVOUS
     assert keys(tmp_path, *grant) == 2
@@ -157,8 +158,8 @@ def test_setup_makes_everything_that_a_node_needs(tmp_path: Path, capsys: pytest
 def test_setup_grants_roles_that_are_believed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert keys(tmp_path, "setup", "gate", "--role", "rendezvous") == 0
     said = capsys.readouterr().out
-    holder = RoleHolder(load_grant(tmp_path / "gate.grant"), KeyPair.load(tmp_path / "gate.key"))
-    trust = RoleTrust(key=PublicKey.load(tmp_path / "domain.pub"))
+    holder = RoleHolder(load_grant(tmp_path / "gate.grant"), load_key_pair(tmp_path / "gate.key"))
+    trust = RoleTrust(key=load_public_key(tmp_path / "domain.pub"))
     state = holder.proven(LinkState("gate", 1, 1, int(ServiceRole.RENDEZVOUS), ()))
     assert trust.belief(state, int(time.time() * 1000)).roles == ServiceRole.RENDEZVOUS
     file = tmp_path / "node.toml"

@@ -16,8 +16,8 @@ from gateway.adapters.chat_store import MIGRATIONS as CHAT_TABLES
 from gateway.adapters.demand import MIGRATIONS as DEMAND_TABLES
 from gateway.bootstrapping import MIGRATIONS as BOOTSTRAPPING_TABLES
 from gateway.store import MIGRATIONS as CONTROL_TABLES
+from psirp_stack.node.version_store import TRANSPORT_TABLES
 from psirp_stack.rendezvous.schema import MIGRATIONS as RENDEZVOUS_TABLES
-from psirp_stack.transport.version_store import TRANSPORT_TABLES
 from push_hub.hub import TABLES as HUB_TABLES
 from storage import Database, Migration
 

@@ -11,6 +11,7 @@ from gateway.config import check
 from gateway.operations.checks_tls import SOON, Secured, check_certificates, check_keys, secured_ports
 from gateway.operations.doctor import examine
 from gateway.operations.findings import Finding, FindingLevel
+from psirp_stack.authentication.files import save_key_pair
 from psirp_stack.authentication.keys import KeyPair
 from serving.tls import TlsFiles
 from tests.gateway.access.test_access_tls import make
@@ -177,7 +178,7 @@ async def test_a_configuration_whose_certificate_cannot_be_used_says_how_to_mend
 
 
 def test_the_key_of_the_node_that_others_can_read(tmp_path: Path) -> None:
-    KeyPair.generate().save(tmp_path / "gateway.key")
+    save_key_pair(KeyPair.generate(), tmp_path / "gateway.key")
     config = check({"node": {"name": "a", "keys": {"signing": "gateway.key"}}}, tmp_path)
     assert verdicts(list(check_keys(config))) == [FindingLevel.GOOD]
     (tmp_path / "gateway.key").chmod(0o644)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from identifiers.content import version_id
+from psirp_stack.authentication.files import load_key_pair, load_public_key, save_key_pair, save_public_key
 from psirp_stack.authentication.keys import FIELD_PRIME, WEAK_Y, KeyFileError, KeyPair, PublicKey
 from psirp_stack.authentication.replay import ReplayGuard, ReplayWindow
 from psirp_stack.authentication.signing import PublicationFacts, Signer
@@ -67,16 +68,16 @@ def test_signatures_are_those_of_the_standard() -> None:
 
 def test_keys_are_kept_in_files_that_nobody_else_reads(tmp_path: Path) -> None:
     path = tmp_path / "a.key"
-    ALICE.save(path)
+    save_key_pair(ALICE, path)
     assert path.stat().st_mode & 0o777 == 0o600
-    assert KeyPair.load(path).hash == ALICE.hash
+    assert load_key_pair(path).hash == ALICE.hash
     with pytest.raises(KeyFileError, match="not overwritten"):
-        BOB.save(path)
+        save_key_pair(BOB, path)
     path.chmod(0o640)
     with pytest.raises(KeyFileError, match="can be read by others"):
-        KeyPair.load(path)
-    ALICE.public.save(tmp_path / "a.pub")
-    assert PublicKey.load(tmp_path / "a.pub") == ALICE.public
+        load_key_pair(path)
+    save_public_key(ALICE.public, tmp_path / "a.pub")
+    assert load_public_key(tmp_path / "a.pub") == ALICE.public
     assert ALICE.public.raw.hex() not in repr(ALICE)
 
 

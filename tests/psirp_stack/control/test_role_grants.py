@@ -9,15 +9,9 @@ from hypothesis import strategies as st
 
 from psirp_stack.authentication.keys import KeyFileError, KeyPair
 from psirp_stack.control.codes import ServiceRole
+from psirp_stack.control.grant_files import load_grant, save_grant
 from psirp_stack.control.messages import LinkState
-from psirp_stack.control.role_grants import (
-    GrantError,
-    RoleHolder,
-    RoleTrust,
-    load_grant,
-    make_grant,
-    save_grant,
-)
+from psirp_stack.control.role_grants import GrantError, RoleHolder, RoleTrust, make_grant
 
 DOMAIN = KeyPair(b"d" * 32)
 NODE = KeyPair(b"n" * 32)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from psirp_stack.edge_list_file import read_edges
 from psirp_stack.graph import (
     EdgeListError,
     Graph,
@@ -16,7 +17,6 @@ from psirp_stack.graph import (
     backbone_graph,
     grid_graph,
     parse_edges,
-    read_edges,
 )
 
 

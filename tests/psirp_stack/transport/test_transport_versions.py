@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from psirp_stack.node.version_store import TRANSPORT_TABLES, OutOfOrderError, on_disk
 from psirp_stack.transport.sender import ContentTooLarge, Sender
-from psirp_stack.transport.version_store import TRANSPORT_TABLES, OutOfOrderError, on_disk
 from psirp_stack.transport.versions import (
     MemoryVersions,
     RetentionLimits,
