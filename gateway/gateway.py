@@ -6,7 +6,6 @@ await gateway.start()
 await gateway.stop()
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -40,6 +39,7 @@ from psirp_stack.node.shell import RunningNode
 from push_hub.hub import Hub, HubConfig
 from push_hub.policy import AllOf
 from storage import Database
+from storage.clock import steady
 
 DATABASE_NAME = "gateway.sqlite"
 SOCKET_NAME = "node.sock"
@@ -84,7 +84,7 @@ class Gateway:
         *,
         observer: Callable[[object], None] | None = None,
         telemetry: Telemetry | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = steady,
     ) -> None:
         self.config = config
         self.telemetry = Telemetry(clock) if telemetry is None and config.admin is not None else telemetry

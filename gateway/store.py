@@ -39,6 +39,7 @@ MIGRATIONS = [
             "CREATE TABLE exports (item BLOB PRIMARY KEY, adapter TEXT NOT NULL, what TEXT NOT NULL) WITHOUT ROWID",
             "CREATE TABLE cursors (name TEXT PRIMARY KEY, position INTEGER NOT NULL) WITHOUT ROWID",
         ],
+        times=["control_subscriptions.until"],
     ),
     Migration(
         "gateway",

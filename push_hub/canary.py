@@ -28,6 +28,7 @@ from push_hub.subscriptions import Subscriptions
 from push_hub.verifier import IntentVerifier
 from serving.port import Port, PortConfig
 from storage import Database, Migration, StorageError, Transaction
+from storage.clock import steady
 
 TOKEN_BYTES = 24
 MAX_BODY = 4096
@@ -133,7 +134,7 @@ class Canary:
         self,
         config: CanaryConfig,
         *,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = steady,
         monotonic: Callable[[], float] = time.monotonic,
         observer: Callable[[object], None] | None = None,
     ) -> None:

@@ -10,7 +10,6 @@ whether the subscription exists or not.
 
 import hmac
 import re
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,6 +23,7 @@ from push_hub.protocol.urls import UrlError, normalised
 from push_hub.subscriptions import Pending, Subscriptions
 from serving.gate import Gate
 from storage import Database
+from storage.clock import steady
 
 _PROOF = re.compile(r"PSPH-HMAC\s+time=(\d{1,12})\s*,\s*mac=([0-9a-fA-F]{64})\Z", re.ASCII)
 _NO_SECRET = b"\0" * 32  # compared against when there is nothing to compare with, so that both take as long
@@ -52,7 +52,7 @@ class Diagnostics:
         subscriptions: Subscriptions,
         delivery: Delivery,
         gate: Gate,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = steady,
     ) -> None:
         self._config = config
         self._database = database

@@ -14,6 +14,7 @@ MIGRATIONS = [
         "push_hub.health",
         1,
         ["CREATE TABLE health_probe (id INTEGER PRIMARY KEY CHECK (id = 1), at REAL NOT NULL)"],
+        times=["health_probe.at"],
     )
 ]
 

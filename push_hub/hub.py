@@ -45,6 +45,7 @@ from serving.outbound.errors import OutboundError, ShareTakenError
 from serving.port import Port, PortConfig
 from serving.tls import TlsFiles
 from storage import Database, StorageError
+from storage.clock import steady
 
 DATABASE_NAME = "hub.sqlite"
 TABLES = [*HUB_TABLES, *DELIVERY_TABLES, *SUBSCRIPTION_TABLES, *INTAKE_TABLES, *HEALTH_TABLES, *CANARY_TABLES]
@@ -120,7 +121,7 @@ class Hub:
         validator: Validator | None = None,
         publishers: PublisherPolicy | None = None,
         observer: Callable[[object], None] | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = steady,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config = config

@@ -93,6 +93,17 @@ HUB_TABLES = [
                 died_at      REAL NOT NULL
             )""",
         ],
+        times=[
+            "pings.received_at",
+            "verifications.next_try_at",
+            "subscriptions.lease_until",
+            "subscriptions.created_at",
+            "topics.fetched_at",
+            "topics.poll_at",
+            "publications.accepted_at",
+            "retries.next_try_at",
+            "dead_letters.died_at",
+        ],
     ),
     Migration(
         "push_hub",
@@ -135,6 +146,7 @@ SUBSCRIPTION_TABLES = [
             )""",
             "CREATE INDEX subscription_history_by_key ON subscription_history (topic, callback, id)",
         ],
+        times=["refreshes.refresh_at", "subscription_history.at"],
     ),
     Migration(
         "push_hub.subscriptions",

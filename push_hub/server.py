@@ -36,6 +36,7 @@ from serving.fairness import KnownPrefixes
 from serving.gate import Gate, GateConfig, Share, TooManyError
 from serving.limits import Rate
 from storage import StorageError
+from storage.clock import steady
 
 _HOST = re.compile(r"[0-9A-Za-z._:\[\]-]{1,300}")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -90,7 +91,7 @@ class HubServer:
         health: Callable[[], Awaitable[HealthReport]],
         publishers: PublisherPolicy | None = None,
         observer: Observer | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = steady,
         monotonic: Callable[[], float] = time.monotonic,
         prefixes: KnownPrefixes | None = None,
     ) -> None:

@@ -6,7 +6,6 @@ The rows are on disk; memory holds their numbers only. Whose turn it is, is deci
 import asyncio
 import contextlib
 import secrets
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -36,6 +35,7 @@ from serving.events import LimitReached
 from serving.fairness import KnownPrefixes, name_in
 from serving.outbound.errors import ShareTakenError
 from storage import StorageError
+from storage.clock import steady
 
 LOAD_PAGE = 5_000
 NONCE_BYTES = 9
@@ -90,7 +90,7 @@ class IntentVerifier:
         changed: Callable[[Change], None],
         validator: Validator | None = None,
         observer: Observer | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = steady,
         prefixes: KnownPrefixes | None = None,
     ) -> None:
         """`prefixes`: where the names of callbacks are, as `getter` learns it."""

@@ -6,6 +6,7 @@ then resolves the futures. A piece of work that raises is rolled back alone; a c
 fails every piece of its group, and the file stays as it was.
 """
 
+import contextlib
 import fcntl
 import os
 import queue
@@ -17,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Self, TextIO, TypeVar
 
+from storage.clock import SteadyClock, steady
+from storage.corrections import MARK_EVERY, ClockMark, correct, write_mark
 from storage.errors import (
     DatabaseBusyError,
     DatabaseClosedError,
@@ -69,12 +72,16 @@ class Database:
         max_waiting: int,
         group_limit: int,
         cache_kib: int,
+        clock: SteadyClock | None,
     ) -> None:
+        """`clock`: by which the times in the file go; None: there are none."""
         self._path = path
         self._lock = lock
         self._writer = writer
         self._cache_kib = cache_kib
         self._group_limit = group_limit
+        self._clock = clock
+        self._marked = None if clock is None else ClockMark.of(clock)
         self._waiting: queue.Queue[_Job[Any] | None] = queue.Queue(max_waiting)
         self._closing = threading.Event()
         self._local = threading.local()
@@ -93,11 +100,12 @@ class Database:
         group_limit: int = DEFAULT_GROUP_LIMIT,
         cache_kib: int = DEFAULT_CACHE_KIB,
         max_pages: int | None = None,
+        clock: SteadyClock = steady,
     ) -> Self:
         """Open or create the file, alone: a second process gets `DatabaseInUseError`.
 
         `max_waiting` bounds the writes that may queue, `group_limit` how many go into one commit,
-        `max_pages` the size of the file.
+        `max_pages` the size of the file. The times in it are moved to `clock` first.
         """
         lock = _lock_beside(path)
         try:
@@ -107,6 +115,7 @@ class Database:
                 if max_pages is not None:
                     writer.execute(f"PRAGMA max_page_count = {int(max_pages)}")
                 migrate(writer, migrations)
+                timed = _correct(writer, migrations, clock)
             except BaseException:
                 writer.close()
                 raise
@@ -116,7 +125,7 @@ class Database:
         except BaseException:
             lock.close()
             raise
-        return cls(path, lock, writer, max_waiting, group_limit, cache_kib)
+        return cls(path, lock, writer, max_waiting, group_limit, cache_kib, clock if timed else None)
 
     @property
     def path(self) -> Path:
@@ -184,12 +193,27 @@ class Database:
             group, last = self._next_group()
             if group:
                 self._commit(group)
+            self._mark(last)
             if last:
                 return
 
+    def _mark(self, last: bool) -> None:
+        """Note what the clocks show: now and then, when the system's was set, and at the end."""
+        if self._clock is None or self._marked is None:
+            return
+        mark = ClockMark.of(self._clock)
+        if not last and mark.passed - self._marked.passed < MARK_EVERY and not mark.set_since(self._marked):
+            return
+        self._marked = mark
+        with contextlib.suppress(sqlite3.Error):  # a full disk: the mark before this one does as well
+            write_mark(self._writer, mark)
+
     def _next_group(self) -> tuple[list[_Job[Any]], bool]:
-        """Wait for one job, then take whatever else is there already."""
-        job = self._waiting.get()
+        """Wait for one job, but not for ever, then take whatever else is there already."""
+        try:
+            job = self._waiting.get(timeout=None if self._clock is None else MARK_EVERY)
+        except queue.Empty:
+            return [], False
         group: list[_Job[Any]] = []
         while job is not None:
             if job.done.set_running_or_notify_cancel():
@@ -238,6 +262,15 @@ class Database:
             return None, _translated(error, self._path) if isinstance(error, sqlite3.Error) else error
         self._writer.execute("RELEASE job")
         return result, None
+
+
+def _correct(writer: sqlite3.Connection, migrations: Sequence[Migration], clock: SteadyClock) -> bool:
+    """Says whether the file keeps any times."""
+    columns = [place for migration in migrations for place in migration.times]
+    if not columns and not writer.execute("SELECT 1 FROM sqlite_schema WHERE name = 'clock_mark'").fetchone():
+        return False
+    correct(writer, columns, clock)
+    return True
 
 
 def _lock_beside(path: Path) -> TextIO:

@@ -26,6 +26,8 @@ class Migration:
     owner: str
     version: int
     statements: Sequence[str]
+    times: Sequence[str] = ()
+    """The columns («table.column») it makes that keep times of our clock: `storage/corrections.py` moves them."""
 
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> None:

@@ -91,6 +91,12 @@ EXCHANGE_TABLES = [
                 PRIMARY KEY (reader, who, item)
             ) WITHOUT ROWID""",
         ],
+        times=[
+            "exchange_log.appended_ms",
+            "exchange_reached.at_ms",
+            "exchange_sessions.changed",
+            "exchange_interests.until",
+        ],
     )
 ]
 """To be given to `Database.open`."""

@@ -1,16 +1,16 @@
 """Subscriptions that the rules no longer allow are ended, and their callbacks told why."""
 
-import time
 from collections.abc import Callable
 
 from gateway.access.guard import AccessGuard
 from gateway.access.rules import AccessRequest, Act, Effect
 from push_hub.hub import Hub
+from storage.clock import steady
 
 PAGE = 200
 
 
-async def end_forbidden(hub: Hub, guard: AccessGuard, clock: Callable[[], float] = time.time) -> int:
+async def end_forbidden(hub: Hub, guard: AccessGuard, clock: Callable[[], float] = steady) -> int:
     """Look at all of them, a page at a time; says how many were ended."""
     rules = guard.rules
     if not rules.rules and rules.default is Effect.ALLOW:

@@ -48,6 +48,7 @@ MIGRATIONS = [
             "CREATE TABLE chat_changes (latest INTEGER NOT NULL)",
             "INSERT INTO chat_changes VALUES (0)",
         ],
+        times=["chat_users.seen_at", "chat_partners.opened_at"],
     ),
     Migration(
         "chat",

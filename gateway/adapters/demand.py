@@ -30,6 +30,7 @@ MIGRATIONS = [
         "gateway.demand",
         1,
         ["CREATE TABLE wanted_items (item BLOB PRIMARY KEY, until REAL NOT NULL) WITHOUT ROWID"],
+        times=["wanted_items.until"],
     )
 ]
 PAUSE = 5.0

@@ -16,6 +16,7 @@ from gateway.telemetry.series import Point
 from gateway.telemetry.telemetry import Telemetry
 from psirp_stack.node.api import NotAttachedError, PsirpError
 from push_hub.health import Check, QueueLevel
+from storage.clock import steady
 
 if TYPE_CHECKING:
     from gateway.gateway import Gateway
@@ -152,7 +153,7 @@ class Snapshots:
         health: GatewayHealth,
         topics: Topics,
         every: float,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = steady,
     ) -> None:
         self._gateway = gateway
         self._telemetry = telemetry

@@ -23,6 +23,7 @@ from identifiers import Identifier, ItemId, Topic, TopicError
 from psirp_stack.control.codes import Code
 from psirp_stack.node.api import NotAttachedError, PsirpError
 from storage import StorageError
+from storage.clock import steady
 
 if TYPE_CHECKING:
     from gateway.gateway import Gateway
@@ -109,7 +110,7 @@ class Topics:
         gateway: "Gateway",
         telemetry: Telemetry,
         peers: Peers,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = steady,
     ) -> None:
         self._gateway = gateway
         self._telemetry = telemetry

@@ -33,6 +33,7 @@ MIGRATIONS = [
             "CREATE INDEX upstreams_by_upstream ON upstreams (upstream)",
             "CREATE INDEX upstreams_by_kind ON upstreams (kind)",
         ],
+        times=["zone_requests.until"],
     ),
     Migration(
         "gateway.bootstrapping",

@@ -35,6 +35,7 @@ from push_hub.protocol.urls import UrlError, normalised
 from serving.outbound.addresses import AddressPolicy
 from serving.outbound.client import ClientConfig, OutboundClient
 from storage import Database, StorageError
+from storage.clock import steady
 
 EXIT_TOO_FEW = 1
 DATABASE_NAME = "push-client.sqlite"
@@ -161,13 +162,13 @@ async def _receive(args: argparse.Namespace, client: OutboundClient, stack: Asyn
             if taken == args.count:
                 enough.set()
 
-    runner = web.AppRunner(callback_app(subscriptions, receive, time.time), access_log=None)
+    runner = web.AppRunner(callback_app(subscriptions, receive, steady), access_log=None)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
     await web.TCPSite(runner, host, port).start()
     address, number = runner.addresses[0][:2]
     base = args.base or (f"http://[{address}]:{number}" if ":" in address else f"http://{address}:{number}")
-    subscriber = Subscriber(subscriptions, client, SubscriberConfig(_url(base), lease=args.lease), time.time)
+    subscriber = Subscriber(subscriptions, client, SubscriberConfig(_url(base), lease=args.lease), steady)
     loop = asyncio.get_running_loop()
     for sign in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(sign, enough.set)

@@ -15,6 +15,7 @@ from gateway import __version__
 from gateway.telemetry.series import BOUNDS, Latency
 from gateway.telemetry.telemetry import Telemetry
 from push_hub.health import Check, QueueLevel
+from storage.clock import steady
 
 MAX_LABELS = 200
 """Values of one label; what more there are is summed up as `other`."""
@@ -73,6 +74,9 @@ class _Metrics(Collector):
         yield _counter("psph_events", "Events by name.", "event", telemetry.counted)
         yield CounterMetricFamily("psph_telemetry_faults", "Events that could not be taken in.", telemetry.faults)
         yield CounterMetricFamily("psph_log_lines_dropped", "Log lines nobody took in time.", gauges.log_dropped)
+        yield GaugeMetricFamily(
+            "psph_clock_stepped_seconds", "By how much the system's clock was set since the start.", steady.stepped()
+        )
         yield GaugeMetricFamily("psph_admin_viewers", "Open dashboards.", gauges.viewers)
         yield CounterMetricFamily(
             "psph_admin_snapshots_passed_over", "Snapshots not sent to slow viewers.", gauges.passed_over

@@ -31,6 +31,7 @@ from push_hub.delivery.events import (
 from push_hub.events import IntentConfirmed, IntentFailed, IntentRetried, PingAccepted
 from push_hub.intake.events import DocumentRefused, FetchFailed, PingsStored, TopicFetched
 from serving.events import LimitReached, RequestBroke, RequestRefused
+from storage.clock import steady
 
 EVENTS_KEPT = 300
 PUBLICATIONS_KEPT = 20_000
@@ -53,7 +54,9 @@ class Happened:
 
 
 class Telemetry:
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, clock: Callable[[], float] = steady, wall: Callable[[], float] = time.time) -> None:
+        """`wall` is compared with the times that other gateways say."""
+        self._wall = wall
         self._clock = clock
         self.recorder = FlightRecorder()
         self.events: deque[Happened] = deque(maxlen=EVENTS_KEPT)
@@ -214,7 +217,7 @@ class Telemetry:
             return
         now, published_at = self._clock(), event.published_ms / 1000
         self.arrived.add(now)
-        self.crossing.add(now - published_at, now)
+        self.crossing.add(self._wall() - published_at, now)
         self.recorder.arrived(event.name, str(event.version), published_at, event.size, now)
 
     def _refused(self, event: DeliveryRefused) -> None:

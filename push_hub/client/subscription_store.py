@@ -25,6 +25,7 @@ MIGRATIONS = [
             ) WITHOUT ROWID""",
             "CREATE INDEX wishes_by_renewal ON wishes (renew_at)",
         ],
+        times=["wishes.lease_until", "wishes.renew_at"],
     ),
     Migration(
         "push_hub.client",

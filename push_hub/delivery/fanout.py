@@ -1,6 +1,6 @@
 """`Delivery`: takes publications, and sends each to everyone who is subscribed. The asyncio shell around the queue.
 
-    delivery = Delivery(database, subscribers, client, DeliveryConfig(hub_url), time.time)
+    delivery = Delivery(database, subscribers, client, DeliveryConfig(hub_url), steady)
     await delivery.start()                                  # takes up what a crash or a stop left unfinished
     publication = await delivery.accept(topic, self_url, content)      # on disk when this returns; sent afterwards
     await delivery.stop()

@@ -38,6 +38,7 @@ MIGRATIONS = [
             )""",
             "CREATE INDEX tries_by_subscription ON tries (subscription, id)",
         ],
+        times=["delivered_pages.saved_at", "tries.at"],
     )
 ]
 

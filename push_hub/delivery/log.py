@@ -18,6 +18,7 @@ MIGRATIONS = [
         4,
         # When a callback that answered with Retry-After wants to be asked again: not even something new comes earlier.
         ["ALTER TABLE retries ADD COLUMN asked_until REAL NOT NULL DEFAULT 0"],
+        times=["retries.asked_until"],
     )
 ]
 DUE_COLUMNS = "subscription, publication, attempts, next_try_at, asked_until"

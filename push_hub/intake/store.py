@@ -25,6 +25,7 @@ MIGRATIONS = [
                 frame_digest  BLOB
             ) WITHOUT ROWID""",
         ],
+        times=["sources.moved_at"],
     ),
     Migration(
         "push_hub.intake",

@@ -46,6 +46,7 @@ MIGRATION = Migration(
             FROM entries JOIN topic_numbers ON topic_numbers.topic = entries.topic""",
         "DROP TABLE entries",
     ],
+    times=["unwanted_pings.received_at", "seen_entries.seen_at"],
 )
 
 

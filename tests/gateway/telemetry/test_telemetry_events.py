@@ -100,7 +100,7 @@ def test_a_publication_of_this_domain_is_one_way_from_ping_to_callback() -> None
 
 
 def test_a_publication_from_the_network_is_joined_with_what_the_hub_makes_of_it() -> None:
-    telemetry = Telemetry(Clock())
+    telemetry = Telemetry(Clock(), Clock())
     telemetry.observe(CrossingArrived(TOPIC, ITEM, VERSION, 999_900, 100, is_own=False, crossing=CROSSING))
     telemetry.observe(PublicationAccepted(9, TOPIC.replace("http:", "https:"), 100, 1000.1))
     (way,) = telemetry.recorder.ways(TOPIC)
