@@ -14,11 +14,16 @@ from psirp_stack.authentication.keys import KeyPair
 from psirp_stack.control.messages import (
     Credential,
     Declaration,
+    Declare,
+    KeepAlive,
     PublishItem,
     PublishScope,
     SubscribeItem,
     SubscribeScope,
+    UnpublishItem,
     UnpublishScope,
+    UnsubscribeItem,
+    UnsubscribeScope,
 )
 from psirp_stack.wire.codec import (
     ZERO_FID,
@@ -46,7 +51,19 @@ DEFAULT_LIFETIME_MS = 30 * 24 * 3600 * 1000
 _PUBLICATION = struct.Struct("!32s32s32sQQQ32s32s32sQQQ")
 _TIMES = struct.Struct("!QQ")
 
-Signable = PublishScope | UnpublishScope | SubscribeScope | PublishItem | SubscribeItem | Declaration
+Signable = (
+    PublishScope
+    | UnpublishScope
+    | SubscribeScope
+    | UnsubscribeScope
+    | PublishItem
+    | UnpublishItem
+    | SubscribeItem
+    | UnsubscribeItem
+    | KeepAlive
+    | Declare
+    | Declaration
+)
 _encode = msgspec.msgpack.Encoder().encode
 
 

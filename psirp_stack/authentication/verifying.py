@@ -22,6 +22,10 @@ from psirp_stack.authentication.signing import (
 from psirp_stack.authentication.trust import TrustStore
 from psirp_stack.control.messages import Credential, ScopePolicy
 from psirp_stack.wire.codec import AuthenticationHeader, Frame, WireError
+from psirp_stack.wire.numbers import ID_BYTES
+
+NO_ID = bytes(ID_BYTES)
+"""Stands in what is told where a request is about no item."""
 
 
 class Refusal(Enum):
@@ -120,8 +124,8 @@ class SignatureVerifier:
             refusal, signer = self._credential_refusal(key, request, credential, node, now_ms), key.hash
         except ValueError:
             refusal, signer = Refusal.NO_KEY, None
-        rid = request.rid if hasattr(request, "rid") else bytes(len(request.sid))
-        return self._counted(SignatureVerdict(refusal, signer), request.sid, rid)
+        sid: bytes = getattr(request, "sid", NO_ID)
+        return self._counted(SignatureVerdict(refusal, signer), sid, getattr(request, "rid", NO_ID))
 
     def _credential_refusal(
         self, key: PublicKey, request: Signable, credential: Credential, node: str, now_ms: int

@@ -107,6 +107,7 @@ class SubscribeScope(_Value, frozen=True, tag=3):
 class UnsubscribeScope(_Value, frozen=True, tag=4):
     number: Count
     sid: Id
+    credential: Credential | None = None
 
 
 class PublishItem(_Value, frozen=True, tag=5):
@@ -122,6 +123,7 @@ class UnpublishItem(_Value, frozen=True, tag=6):
     number: Count
     sid: Id
     rid: Id
+    credential: Credential | None = None
 
 
 class SubscribeItem(_Value, frozen=True, tag=7):
@@ -137,6 +139,7 @@ class UnsubscribeItem(_Value, frozen=True, tag=8):
     number: Count
     sid: Id
     rid: Id
+    credential: Credential | None = None
 
 
 class KeepAlive(_Value, frozen=True, tag=9):
@@ -145,6 +148,7 @@ class KeepAlive(_Value, frozen=True, tag=9):
     number: Count
     boot: Count
     digest: Count
+    credential: Credential | None = None
 
 
 class Declaration(_Value, frozen=True):
@@ -165,6 +169,8 @@ class Declare(_Value, frozen=True, tag=10):
     part: Count
     parts: Count
     entries: Annotated[tuple[Declaration, ...], Meta(max_length=MAX_ENTRIES)]
+    credential: Credential | None = None
+    """Who declares; those of the entries say with which key each was asked for."""
 
 
 class Explain(_Value, frozen=True, tag=11):

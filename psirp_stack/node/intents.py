@@ -142,7 +142,7 @@ class SubscriptionIntents:
                 answer(Code.LIMIT_REACHED, TOO_MANY)
                 return
             intent = self._intents[key] = _Intent(self._next_number())
-            request = self._signed(_declaring(role, intent.number, sid, rid))
+            request = _declaring(role, intent.number, sid, rid)
             intent.waiting.append(answer)
             self._send(request, now, intent=key)
         elif intent.standing is IntentState.GRANTED:
@@ -166,7 +166,7 @@ class SubscriptionIntents:
         if len(self._unanswered) >= self.config.max_unanswered:
             answer(Code.LIMIT_REACHED, TOO_MANY)
             return
-        self._send(self._signed(make(self._next_number())), now, answer=answer)
+        self._send(make(self._next_number()), now, answer=answer)
 
     def explain(self, make: Callable[[int], RendezvousRequest], taker: ExplanationTaker, now: float) -> None:
         if len(self._unanswered) >= self.config.max_unanswered:
@@ -254,11 +254,9 @@ class SubscriptionIntents:
                 if intent is None or intent.standing is not IntentState.ASKING or intent.number != asked.request.number:
                     continue
                 intent.number = self._next_number()
-                request = self._signed(_declaring(asked.intent[0], intent.number, *asked.intent[1:]))
+                request = _declaring(asked.intent[0], intent.number, *asked.intent[1:])
             elif asked.answer is not None or asked.explanation is not None:
                 request = msgspec.structs.replace(asked.request, number=self._next_number())
-                if asked.answer is not None:
-                    request = self._signed(request)
             else:
                 continue  # signs of life, and what was withdrawn: the declaration says it
             self._send(request, now, asked.intent, asked.answer, asked.explanation)
@@ -278,9 +276,7 @@ class SubscriptionIntents:
             intent = None if asked.intent is None else self._intents.get(asked.intent)
             if asked.intent is not None and intent is not None and intent.number == number:
                 intent.number = self._next_number()
-                self._send(
-                    self._signed(_declaring(asked.intent[0], intent.number, *asked.intent[1:])), now, asked.intent
-                )
+                self._send(_declaring(asked.intent[0], intent.number, *asked.intent[1:]), now, asked.intent)
             elif asked.answer is not None:
                 asked.answer(Code.UNREACHABLE, NEVER_ANSWERED)
             elif asked.explanation is not None:
@@ -304,6 +300,7 @@ class SubscriptionIntents:
         answer: Answer | None = None,
         explanation: ExplanationTaker | None = None,
     ) -> None:
+        request = self._signed(request)
         self._unanswered[request.number] = _Unanswered(request, intent, answer, explanation)
         self._has_asked = self._has_asked or not isinstance(request, KeepAlive)
         self._out.append((now + self.config.wait_for_rendezvous, request))
@@ -351,10 +348,11 @@ class SubscriptionIntents:
     def _declare_everything(self, now: float) -> None:
         self.redeclared += 1
         # Also those that are not answered yet: what is not declared here is taken for withdrawn.
-        entries = [self._signed(Declaration(role, sid, rid)) for role, sid, rid in self._intents]
+        entries = [Declaration(role, sid, rid) for role, sid, rid in self._intents]
         parts = max(1, -(-len(entries) // MAX_ENTRIES))
         for part in range(parts):
-            some = tuple(entries[part * MAX_ENTRIES : (part + 1) * MAX_ENTRIES])
+            # Signed part by part: what arrives together has numbers that grow together.
+            some = tuple(map(self._signed, entries[part * MAX_ENTRIES : (part + 1) * MAX_ENTRIES]))
             message = Declare(self._next_number(), self.boot, part, parts, some)
             self._send(message, now)
         self._declared_at = self._numbers

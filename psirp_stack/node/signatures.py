@@ -9,18 +9,12 @@ from psirp_stack.control.messages import (
     OPEN_SCOPE,
     Credential,
     Declaration,
-    PublishItem,
-    PublishScope,
+    Explain,
     RendezvousRequest,
     ScopePolicy,
-    SubscribeItem,
-    SubscribeScope,
-    UnpublishScope,
 )
 from psirp_stack.transport.messages import Announcement
 from psirp_stack.wire.codec import AuthenticationHeader, Frame, MetadataHeader
-
-_SIGNED_REQUESTS = (PublishScope, UnpublishScope, SubscribeScope, PublishItem, SubscribeItem, Declaration)
 
 
 class NodeSignatures:
@@ -71,7 +65,8 @@ class NodeSignatures:
             self._awaited.discard(bytes(item))
 
     def sign_request(self, request: RendezvousRequest | Declaration, now_ms: int) -> Credential | None:
-        if self._signer is None or not isinstance(request, _SIGNED_REQUESTS):
+        """Everything that changes something is signed: the rendezvous then takes it from nobody else in this name."""
+        if self._signer is None or isinstance(request, Explain):
             return None
         return self._signer.credential(request, self._name, now_ms)
 

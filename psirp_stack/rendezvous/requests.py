@@ -52,8 +52,10 @@ class Asked:
     node: str
     boot: int
     request: RendezvousRequest
-    proofs: tuple[Proof, ...] = (NO_PROOF,)
-    """One, or for `Declare` one for each entry."""
+    sender: Proof = NO_PROOF
+    """The key that the node proved to have, if it did."""
+    entries: tuple[Proof, ...] = ()
+    """For `Declare`: the same for each entry."""
     refusals: tuple[str, ...] = ()
     """For `Explain`: what was refused lately."""
 
@@ -90,17 +92,18 @@ def _was_done_before(session: RendezvousSession, asked: Asked) -> bool:
 
 def _do(session: RendezvousSession, asked: Asked) -> tuple[Code, str]:
     node, boot, request = asked.node, asked.boot, asked.request
+    if isinstance(request, Explain):
+        return _explain(session, asked, request)
+    key = _proved(asked.sender)
     match request:
         case Declare():
             return _declare(session, asked, request)
-        case Explain():
-            return _explain(session, asked, request)
         case KeepAlive():
             session.end_former_lives(node, boot)
             return _keep_alive(session, node, boot, request)
     session.end_former_lives(node, boot)
-    key = _proved(asked.proofs[0])
     life = session.living(node, boot) or session.begin_life(node, boot)  # refused here, nothing is half done
+    session.bind(life, key)
     changed = True
     match request:
         case PublishScope():
@@ -177,9 +180,10 @@ def _declare(session: RendezvousSession, asked: Asked, request: Declare) -> tupl
             f"part {request.part} of {request.parts} of life {request.boot} in a message of life {boot}",
         )
     life = _declaring(session, node, boot, request)
+    session.bind(life, asked.sender.key)
     refused = 0
     first: RequestRefusedError | None = None
-    for entry, proof in zip(request.entries, asked.proofs, strict=True):
+    for entry, proof in zip(request.entries, asked.entries, strict=True):
         try:
             _declare_one(session, life, entry, proof)
         except RequestRefusedError as error:

@@ -125,4 +125,10 @@ MIGRATIONS = (
             """,
         ),
     ),
+    Migration(
+        OWNER,
+        2,
+        # By which key a node speaks: requests in its name that are not signed with it are not its own.
+        ("ALTER TABLE nodes ADD COLUMN key BLOB",),
+    ),
 )

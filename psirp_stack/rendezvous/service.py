@@ -26,16 +26,11 @@ from psirp_stack.control.messages import (
     KeepAlive,
     Match,
     MatchServed,
-    PublishItem,
-    PublishScope,
     RendezvousRequest,
     Reply,
     ScopePublished,
     ScopeUnpublished,
-    SubscribeItem,
-    SubscribeScope,
     TopologyStarted,
-    UnpublishScope,
     decode,
 )
 from psirp_stack.rendezvous.config import RendezvousConfig
@@ -127,8 +122,12 @@ class Rendezvous:
         self._kept = 0
         self.opening = self._left_over()
         """What a former life may not have got across: send it before anything else."""
-        for name, boot in database.read("SELECT name, max(boot) FROM nodes WHERE state < 2 GROUP BY name"):
+        self._keys: dict[str, bytes] = {}
+        """By which key each node speaks that signs what it asks; as long as its lease."""
+        for name, boot, key in database.read("SELECT name, max(boot), key FROM nodes WHERE state < 2 GROUP BY name"):
             self._leases.renew(name, boot, now)
+            if key is not None:
+                self._keys[name] = key
 
     @classmethod
     def open(
@@ -181,17 +180,22 @@ class Rendezvous:
         The future is done after the commit and never fails: what cannot be done is a `Reply` with a code.
         """
         self._now = max(self._now, now)
+        entries, sender = self._proofs(node, request, now_ms)
         if not isinstance(request, Explain):
+            if refusal := self._not_the_node(node, sender):
+                return _done(self._reply_alone(node, request, Code.BAD_SIGNATURE, refusal))
             if node not in self._leases and self._leases.full:
                 self._tell(BoundReached("max_nodes"))
                 reason = f"max_nodes: {len(self._leases)} nodes are known"
                 return _done(self._reply_alone(node, request, Code.LIMIT_REACHED, reason))
             self._leases.renew(node, boot, now)
+            if sender.key is not None:
+                self._keys[node] = sender.key
         refusals: tuple[str, ...] = ()
         if isinstance(request, Explain):
             with self._lock:
                 refusals = self._refusals.about(request.sid, request.rid)
-        asked = Asked(node, boot, request, self._proofs(node, request, now_ms), refusals)
+        asked = Asked(node, boot, request, sender, entries, refusals)
 
         def failed(error: Exception) -> RequestOutcome:
             code = Code.LIMIT_REACHED if isinstance(error, StorageError) else Code.UNKNOWN_REQUEST
@@ -243,6 +247,7 @@ class Rendezvous:
         self._now = max(self._now, now)
         if over := self._leases.ended(now):
             for name, _ in over:
+                self._keys.pop(name, None)
                 self._tell(LeaseEnded(name))
             return self._submit_surely(_EndLeases(tuple(over)))
         with self._lock:
@@ -387,12 +392,21 @@ class Rendezvous:
             with self._lock:
                 self._refusals.add(request.sid, rid, node, type(request).__name__, code, reason)
 
-    def _proofs(self, node: str, request: RendezvousRequest, now_ms: int) -> tuple[Proof, ...]:
-        if isinstance(request, Declare):
-            return tuple(self._proof(node, entry, entry.credential, now_ms) for entry in request.entries)
-        if isinstance(request, PublishScope | UnpublishScope | SubscribeScope | PublishItem | SubscribeItem):
-            return (self._proof(node, request, request.credential, now_ms),)
-        return (NO_PROOF,)
+    def _proofs(self, node: str, request: RendezvousRequest, now_ms: int) -> tuple[tuple[Proof, ...], Proof]:
+        """Of the entries of a declaration, and of whoever asks."""
+        if isinstance(request, Explain):
+            return (), NO_PROOF
+        entries = request.entries if isinstance(request, Declare) else ()
+        # In the order in which they were signed.
+        of_entries = tuple(self._proof(node, entry, entry.credential, now_ms) for entry in entries)
+        return of_entries, self._proof(node, request, request.credential, now_ms)
+
+    def _not_the_node(self, node: str, sender: Proof) -> str:
+        """Why somebody may not speak for a node: each member can write another's name under a message."""
+        key = self._keys.get(node)
+        if key is None or sender.key == key:
+            return ""
+        return sender.refusal or f"{node} signs what it asks, and this is not signed with its key"
 
     def _proof(self, node: str, signed: Signable, credential: Credential | None, now_ms: int) -> Proof:
         """A credential that is there is checked, also where none is needed."""

@@ -76,6 +76,12 @@ class RendezvousSession(Tables):
         ((count,),) = self.tx.execute("SELECT count(*) FROM nodes")
         return bool(count >= self.config.max_nodes)
 
+    def bind(self, row: NodeRow, key: bytes | None) -> None:
+        """From now on only who has this key speaks for the node, also after a restart of the rendezvous."""
+        if key is not None and row.key is None:
+            row.key = key
+            self.mark_node(row)
+
     def end_life(self, row: NodeRow) -> None:
         if row.state != NodeLife.OVER:
             row.state = NodeLife.OVER

@@ -47,6 +47,8 @@ class NodeRow:
     """The highest number of a request that changed something: one that comes with a lower number is a repeat."""
     parts: int
     next_part: int
+    key: bytes | None = None
+    """The hash of the key that the node has proved to have."""
 
 
 @dataclass(slots=True)
@@ -91,7 +93,7 @@ class ItemRow:
         return self.publishers == 0 and self.subscribers == 0
 
 
-NODE_COLUMNS = "no, name, boot, state, digest, items, watches, last_number, parts, next_part"
+NODE_COLUMNS = "no, name, boot, state, digest, items, watches, last_number, parts, next_part, key"
 SCOPE_COLUMNS = "no, sid, present, implicit, owner, policy, published, recheck"
 ITEM_COLUMNS = "no, scope, rid, generation, publishers, subscribers"
 
@@ -137,9 +139,9 @@ class Tables:
 
     def save_node(self, row: NodeRow) -> None:
         self.tx.execute(
-            "UPDATE nodes SET state = ?, digest = ?, items = ?, watches = ?, last_number = ?, parts = ?, next_part = ?"
-            " WHERE no = ?",
-            (row.state, row.digest, row.items, row.watches, row.last_number, row.parts, row.next_part, row.no),
+            "UPDATE nodes SET state = ?, digest = ?, items = ?, watches = ?, last_number = ?, parts = ?, next_part = ?,"
+            " key = ? WHERE no = ?",
+            (row.state, row.digest, row.items, row.watches, row.last_number, row.parts, row.next_part, row.key, row.no),
         )
 
     def delete_node(self, row: NodeRow) -> None:

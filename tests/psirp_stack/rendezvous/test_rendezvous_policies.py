@@ -79,7 +79,7 @@ def test_each_scope_has_a_policy_of_its_own_and_the_parents_says_who_makes_child
     assert request_table.code("x", PublishScope(1, T, S)) is Code.BAD_SIGNATURE
     assert code(request_table, "x", PublishScope(2, T, S), Stranger) is Code.NOT_ALLOWED
     assert code(request_table, "f", PublishScope(1, T, S), Friend) is Code.SUCCESS
-    request_table.ok("x", PublishItem(3, T, X))
+    request_table.ok("unsigned", PublishItem(3, T, X))
 
 
 def test_a_credential_counts_once_for_one_node_one_request_and_a_short_time(request_table: Desk) -> None:
@@ -105,7 +105,7 @@ def test_only_the_owner_changes_a_policy_or_takes_the_scope_away(request_table: 
     request_table.restart()
     assert code(request_table, "f", PublishScope(2, S, ROOT_SCOPE, restricted()), Friend) is Code.NOT_ALLOWED
     assert code(request_table, "o", PublishScope(3, S, ROOT_SCOPE, restricted()), Owner) is Code.SUCCESS
-    assert request_table.code("f", UnpublishScope(3, S)) is Code.NOT_ALLOWED
+    assert request_table.code("unsigned", UnpublishScope(3, S)) is Code.NOT_ALLOWED
     assert code(request_table, "elsewhere", UnpublishScope(2, S), Owner) is Code.SUCCESS
 
 
