@@ -61,16 +61,25 @@ def run(args: argparse.Namespace) -> int:
             if taken == args.count:
                 enough.set()
 
-        for item in items:
-            await client.subscribe(item.sid, item.rid, listener, since=since, future_only=args.future_only)
         try:
             async with asyncio.timeout(args.timeout):
+                for item in items:
+                    await client.subscribe(
+                        *(item.sid, item.rid, listener),
+                        since=since,
+                        future_only=args.future_only,
+                        not_now=_say_later,
+                    )
                 await enough.wait()
         except TimeoutError:
             return EXIT_TOO_FEW if args.count is not None else 0
         return 0
 
     return with_node(args, work, endless=args.count is None)
+
+
+def _say_later(reason: str) -> None:
+    print(f"psph sub: {reason}; asking again", file=sys.stderr)
 
 
 async def _hand_on(publication: ReceivedVersion, args: argparse.Namespace) -> None:

@@ -29,8 +29,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from psirp_stack.control.messages import Name
 from psirp_stack.edge_list_file import read_edges
+from psirp_stack.emulation.names import node_names
 from psirp_stack.graph import Graph, GraphError, backbone_graph, grid_graph
 from psirp_stack.links.impairment import Impairment
 from psirp_stack.node.config import Fraction, Seconds
@@ -72,7 +72,7 @@ class _Quality(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class _Link(_Quality, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    between: tuple[Name, Name]
+    between: tuple[str, str]
 
 
 class _Generate(Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,8 +84,8 @@ class _Generate(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Roles(Struct, frozen=True, forbid_unknown_fields=True):
-    rendezvous: Name | None = None
-    topology: Name | None = None
+    rendezvous: str | None = None
+    topology: str | None = None
 
 
 class _File(Struct, frozen=True, forbid_unknown_fields=True):
@@ -145,24 +145,25 @@ def plan(document: dict[str, object], folder: Path, source: str = "topology") ->
     except msgspec.ValidationError as error:
         raise PlanError(f"{source}: {str(error).replace('`$.', '`')}") from None
     try:
-        graph = _graph(file, folder)
+        graph, named = _graph(file, folder)
         usual = _impairment(file.every_link)
-        special = {frozenset(link.between): _impairment(link) for link in file.links}
+        special = {frozenset(named[name] for name in link.between): _impairment(link) for link in file.links}
     except (GraphError, ValueError) as error:
         raise PlanError(f"{source}: {error}") from None
     if len(graph.names) > MAX_EMULATED_NODES:
         raise PlanError(f"{source}: {len(graph.names)} nodes; at most {MAX_EMULATED_NODES} can be emulated")
+    holders = []
     for key, name in (("roles.rendezvous", file.roles.rendezvous), ("roles.topology", file.roles.topology)):
-        if name is not None and name not in graph.names:
+        if name is not None and named.get(name, name) not in graph.names:
             raise PlanError(f"{source}: `{key}`: no node is named {name!r}")
-    rendezvous = file.roles.rendezvous or graph.names[0]
+        holders.append(None if name is None else named.get(name, name))
+    rendezvous = holders[0] or graph.names[0]
     usual_tags = TagChoice.PLACED if len(graph.names) <= MAX_NODES_PLACED else TagChoice.RANDOM
-    return NetworkPlan(
-        file.seed, graph, rendezvous, file.roles.topology or rendezvous, usual, special, file.tags or usual_tags
-    )
+    return NetworkPlan(file.seed, graph, rendezvous, holders[1] or rendezvous, usual, special, file.tags or usual_tags)
 
 
-def _graph(file: _File, folder: Path) -> Graph:
+def _graph(file: _File, folder: Path) -> tuple[Graph, dict[str, str]]:
+    """The graph, its nodes named as nodes are, and these names by those in the files."""
     if file.generate is not None and file.edges is not None:
         raise PlanError("give either `generate` or `edges`, not both")
     if file.generate is not None:
@@ -171,19 +172,21 @@ def _graph(file: _File, folder: Path) -> Graph:
         graph = read_edges(folder / file.edges)
     else:
         graph = Graph.from_edges([], [])
-    names = list(graph.names)
+    named = node_names([*graph.names, *(name for link in file.links for name in link.between)])
+    names = [named[name] for name in graph.names]
     edges = [link for place, link in enumerate(graph.links) if place % 2 == 0]
     known = {frozenset((names[a], names[b])) for a, b in edges}
     for link in file.links:
-        if frozenset(link.between) not in known:
-            known.add(frozenset(link.between))
-            for name in link.between:
+        ends = [named[name] for name in link.between]
+        if frozenset(ends) not in known:
+            known.add(frozenset(ends))
+            for name in ends:
                 if name not in names:
                     names.append(name)
-            edges.append((names.index(link.between[0]), names.index(link.between[1])))
+            edges.append((names.index(ends[0]), names.index(ends[1])))
     if not edges:
         raise PlanError("no links: give `generate`, `edges` or [[links]]")
-    return Graph.from_edges(names, edges)
+    return Graph.from_edges(names, edges), named
 
 
 def _generated(given: _Generate) -> Graph:

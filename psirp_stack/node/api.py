@@ -50,6 +50,8 @@ from storage.backoff import BackOff, Waits
 
 READ_BYTES = 1 << 18
 BETWEEN_ATTACHMENTS = BackOff(0.05, longest=2.0)
+NOT_NOW = (Code.NO_RENDEZVOUS, Code.UNREACHABLE)
+"""Refusals that say nothing of the request: the network may be whole again in a moment."""
 MAX_KEPT_BYTES = 16 * 1024 * 1024
 """Content of this application's own publications that is kept to be repeated to a node that restarted."""
 
@@ -217,10 +219,15 @@ class Client:
         return ItemId(sid, rid) in self._wanted
 
     async def unpublish(self, sid: Identifier, rid: Identifier) -> None:
-        """Be a publisher of the item no longer."""
-        self._forget(ItemId(sid, rid))
-        self._wanted.discard(ItemId(sid, rid))
-        _done(await self._ask(attachment.Withdraw(self._number(), bytes(sid), bytes(rid))))
+        """Be a publisher of the item no longer. Raises `PsirpError` for an item that this client does not publish."""
+        item = ItemId(sid, rid)
+        published = item in self._advertised
+        self._forget(item)
+        self._wanted.discard(item)
+        told = await self._ask(attachment.Withdraw(self._number(), bytes(sid), bytes(rid)))
+        if published and isinstance(told, Done) and told.code == Code.ITEM_DOES_NOT_EXIST:
+            return  # a node that was started again meanwhile knows nothing of it: it is as it shall be
+        _done(told)
 
     async def publish_scope(
         self, sid: Identifier, parent: Identifier = ROOT, policy: ScopePolicy | None = None
@@ -241,10 +248,12 @@ class Client:
         *,
         since: Identifier | None = None,
         future_only: bool = False,
+        not_now: Callable[[str], object] | None = None,
     ) -> ItemListener:
         """Have `listener` called with the current version and all later ones, in order, each once.
 
         `since` names a version: all later ones follow as far as they are retained. `future_only`: not the current one.
+        `not_now`: while no rendezvous answers it is told why, and the network is asked again, instead of `PsirpError`.
         """
         item = ItemId(sid, rid)
         shared = self._items.get(item)
@@ -257,9 +266,17 @@ class Client:
         if shared.latest is not None and not future_only:
             subscription.offer(_Parcel(shared.latest, 0))
         try:
-            if shared.asked is not None:
+            while shared.asked is not None:
                 # The request is shared as well: that one of those who wait gives up does not end it for the others.
-                _done(await asyncio.shield(shared.asked))
+                told = await asyncio.shield(shared.asked)
+                if not_now is None or not isinstance(told, Done) or told.code not in NOT_NOW:
+                    _done(told)
+                    break
+                not_now(told.reason)
+                await asyncio.sleep(BETWEEN_ATTACHMENTS.longest)
+                if shared.asked.done():  # nobody of those who share it has asked again yet
+                    shared.asked = asyncio.ensure_future(self._ask(self._subscribe_request(item, shared)))
+                    shared.asked.add_done_callback(_noticed)
         except PsirpError:
             await self._drop(shared, subscription)
             raise

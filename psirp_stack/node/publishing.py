@@ -93,11 +93,11 @@ class PublishRequests:
         """Subscribers on this node, or filters into the network, came or went."""
         self.demand.may_have_changed(item, self._publishers.get(item, ()))
 
-    def leave(self, application: Application, item: ItemId, now: float) -> None:
-        """An application publishes the item no longer."""
+    def leave(self, application: Application, item: ItemId, now: float) -> bool:
+        """An application publishes the item no longer. False when it did not."""
         holders = self._publishers.get(item, [])
         if application not in holders:
-            return
+            return False
         holders.remove(application)
         application.publishes.discard(item)
         held = self._held.get(item)
@@ -109,6 +109,7 @@ class PublishRequests:
             self._held.pop(item, None)
             self._lingering[item] = now
             self._end_linger(item, now)
+        return True
 
     def forget(self, item: ItemId, code: Code, reason: str) -> None:
         """The rendezvous does not let this node publish the item, or not any more."""

@@ -109,8 +109,10 @@ class RequestTable:
             case attachment.Advertise():
                 self._publishing.advertise(application, request, now)
             case attachment.Withdraw():
-                self._publishing.leave(application, item_of(request.sid, request.rid), now)
-                application.done(request, Code.SUCCESS)
+                if self._publishing.leave(application, item_of(request.sid, request.rid), now):
+                    application.done(request, Code.SUCCESS)
+                else:
+                    application.done(request, Code.ITEM_DOES_NOT_EXIST, "this application does not publish the item")
             case attachment.Subscribe():
                 self._subscribing.subscribe(application, request, now)
             case attachment.Unsubscribe():
