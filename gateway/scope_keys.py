@@ -64,6 +64,12 @@ class ScopeKey:
         self.id = hashlib.sha256(_CONTEXT + raw).digest()[:ID_BYTES]
         self._aead = AESSIV(HKDF(SHA256(), _SIV_BYTES, salt=None, info=_CONTEXT).derive(raw))
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ScopeKey) and self.id == other.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
     def seal(self, item: ItemId, plain: bytes) -> bytes:
         return MARK + self.id + self._aead.encrypt(plain, self._bound_to(item))
 
@@ -96,6 +102,12 @@ class ScopeKeys:
         # Of several beginnings that fit, the longest says which key.
         self._scopes = sorted(scopes, key=lambda scope: -len(scope.prefix or ""))
         self._by_key = {key.id: (scope, key) for scope in scopes for key in scope.keys}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ScopeKeys) and self._scopes == other._scopes
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._scopes))
 
     @classmethod
     def load(cls, path: Path) -> "ScopeKeys":
@@ -131,7 +143,7 @@ class ScopeKeys:
         return next((scope for scope in self._scopes if scope.covers(item, name)), None)
 
 
-class Step(StrEnum):
+class KeyStep(StrEnum):
     """How a key is changed: each step is taken at one gateway, and its file then given to all before the next."""
 
     NEXT = "next"
@@ -142,7 +154,7 @@ class Step(StrEnum):
     """Only the key that seals opens."""
 
 
-def change(path: Path, what: str, step: Step | None) -> str:
+def change(path: Path, what: str, step: KeyStep | None) -> str:
     """Make an entry for a prefix or a scope, or take a step with the keys of one; says what that was, in words."""
     entries = list(_entries(path)) if path.exists() else []
     scope = _as_scope(what)
@@ -161,23 +173,23 @@ def change(path: Path, what: str, step: Step | None) -> str:
     return said
 
 
-def _stepped(path: Path, entry: _Entry, step: Step | None) -> tuple[tuple[str, ...], str]:
+def _stepped(path: Path, entry: _Entry, step: KeyStep | None) -> tuple[tuple[str, ...], str]:
     keys = entry.keys
     match step:
-        case Step.NEXT if len(keys) < MAX_KEYS:
+        case KeyStep.NEXT if len(keys) < MAX_KEYS:
             return (*keys, _new_key()), "the next key opens; give this file to all gateways, then switch"
-        case Step.SWITCH if len(keys) > 1:
+        case KeyStep.SWITCH if len(keys) > 1:
             return (
                 keys[-1],
                 *keys[:-1],
             ), "the next key seals; give this file to all gateways, then drop the former"
-        case Step.DROP if len(keys) > 1:
+        case KeyStep.DROP if len(keys) > 1:
             return keys[:1], "only the key that seals opens"
     reasons = {
         None: "it has a key: changing it takes three steps, next, switch and drop",
-        Step.NEXT: f"it has {MAX_KEYS} keys already: drop some",
-        Step.SWITCH: "there is no next key to switch to",
-        Step.DROP: "there is only the key that seals",
+        KeyStep.NEXT: f"it has {MAX_KEYS} keys already: drop some",
+        KeyStep.SWITCH: "there is no next key to switch to",
+        KeyStep.DROP: "there is only the key that seals",
     }
     raise KeyFileError(f"{path}: {entry.prefix or entry.scope}: {reasons[step]}")
 

@@ -61,6 +61,7 @@ SANS_IO = [
     "psirp_stack/wire",
     "psirp_stack/filters",
     "push_hub/protocol",
+    "identifiers/namespaces.py",
     "identifiers/topic.py",
     "identifiers/naming.py",
     "identifiers/content.py",
@@ -207,6 +208,21 @@ def test_only_serving_listens_for_http_in_what_is_shipped_as_a_service() -> None
             assert not names & openers, module.name
 
 
+def public_classes(modules: dict[str, Module]) -> dict[str, list[str]]:
+    """The modules that make a class of each name."""
+    found: dict[str, list[str]] = {}
+    for module in modules.values():
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(module.name)
+    return found
+
+
+def test_one_class_name_means_one_thing() -> None:
+    twice = {name: places for name, places in public_classes(MODULES).items() if len(places) > 1}
+    assert not twice
+
+
 def test_the_checks_can_fail(tmp_path: Path) -> None:
     hidden = tmp_path / "hidden.py"
     hidden.write_text("def late():\n    from psirp_stack.wire import codec\n    import scapy.all\n")
@@ -231,3 +247,10 @@ def test_the_check_of_cores_finds_what_is_far_away(tmp_path: Path) -> None:
         f"{way}: open()",
     ]
     assert ways_to_io("house", modules) == ["house -> threading"]
+
+
+def test_the_check_of_class_names_can_fail(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.py").write_text("class Same:\n    class Inner: ...\nclass _Own: ...\n")
+    modules = {name: read_module(tmp_path / f"{name}.py", tmp_path) for name in ("one", "two")}
+    assert public_classes(modules) == {"Same": ["one", "two"]}

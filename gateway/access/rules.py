@@ -3,15 +3,18 @@
 A rule has conditions; it matches when all that it states hold. A condition about something that is not known of a
 request (the address of whoever publishes in another network) does not hold, so a rule that lets somebody in by it
 lets in nobody else. No I/O.
+
+An item may be named by its ids, and a protocol may have names that no namespace knows: they may stand for any other
+name. A rule about topics or zones that keeps out is taken to be about them too, one that lets in is not.
 """
 
 import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from urllib.parse import urlsplit
 
-from identifiers import NoZoneError, Topic, TopicError, split_user, zone_of
+from identifiers import NoZoneError, TopicError, split_user, zone_of
+from identifiers.namespaces import ITEM_PREFIX, STANDARD, Name, Namespaces
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -42,7 +45,7 @@ class AccessRequest:
 
     act: Act
     name: str
-    """A topic's URL, or user@domain with perhaps a path behind it."""
+    """As some namespace has it: a topic's URL, user@domain, an item's ids."""
     origin: EntrySide = EntrySide.WEB
     callback: str | None = None
     client: str | None = None
@@ -58,7 +61,7 @@ class Rule:
     effect: Effect
     acts: frozenset[Act] = frozenset(Act)
     topics: tuple[str, ...] = ()
-    """Addresses without their scheme: one that ends in a slash stands for all below it, others for themselves."""
+    """Places as namespaces say them: one that ends in a slash stands for all below it, others for themselves."""
     zones: tuple[str, ...] = ()
     """Domains, with everything below them."""
     callbacks: tuple[str, ...] = ()
@@ -70,11 +73,12 @@ class Rule:
     """Only with a publisher's token."""
     reason: str = ""
 
-    def matches(self, request: AccessRequest, place: "NamePlace") -> bool:
+    def matches(self, request: AccessRequest, name: Name | None) -> bool:
+        """`name` is None when no namespace knows it."""
         return (
             request.act in self.acts
-            and (not self.topics or any(_covers(pattern, place.address) for pattern in self.topics))
-            and (not self.zones or any(_within(place.host, zone) for zone in self.zones))
+            and (not self.topics or self._is_about(name))
+            and (not self.zones or self._is_in_zone(name))
             and (not self.callbacks or any(_covers(pattern, request.callback or "") for pattern in self.callbacks))
             and (not self.clients or _among(request.client, self.clients))
             and (not self.signers or request.signer in self.signers)
@@ -82,13 +86,17 @@ class Rule:
             and (not self.token or request.token)
         )
 
+    def _is_about(self, name: Name | None) -> bool:
+        if name is not None and any(_covers(pattern, name.place) for pattern in self.topics):
+            return True
+        if name is not None and not name.is_any:
+            return False
+        return self.effect is Effect.DENY and any(not pattern.startswith(ITEM_PREFIX) for pattern in self.topics)
 
-@dataclass(frozen=True, slots=True)
-class NamePlace:
-    """What rules look at in a name."""
-
-    host: str
-    address: str
+    def _is_in_zone(self, name: Name | None) -> bool:
+        if name is None or name.is_any:
+            return self.effect is Effect.DENY
+        return any(_within(name.host, zone) for zone in self.zones)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +105,19 @@ class AccessRules:
 
     rules: tuple[Rule, ...] = ()
     default: Effect = Effect.ALLOW
+    namespaces: Namespaces = STANDARD
 
     def refusal(self, request: AccessRequest) -> str | None:
         """Why somebody may not, or None when they may."""
         if not self.rules and self.default is Effect.ALLOW:
             return None
-        place = place_of(request.name)
-        if place is None:
-            return "this is no name that rules could be applied to"
+        namespace = self.namespaces.of(request.name)
+        try:
+            name = None if namespace is None else namespace.read(request.name)
+        except TopicError as error:
+            return f"this is no name that rules could be applied to: {error}"
         for rule in self.rules:
-            if rule.matches(request, place):
+            if rule.matches(request, name):
                 if rule.effect is Effect.ALLOW:
                     return None
                 return rule.reason or f"a rule of this gateway does not let you {request.act} here"
@@ -115,36 +126,10 @@ class AccessRules:
         return f"no rule of this gateway lets you {request.act} here"
 
 
-def place_of(name: str) -> NamePlace | None:
-    """Both spellings of a topic, http and https, are one place, as they are one item."""
-    try:
-        if "://" not in name:
-            # What is below somebody's name, like their receipts, is theirs as the name itself is.
-            user, domain = split_user(name.partition("/")[0])
-            return NamePlace(domain, f"{domain}/{user}")
-        parts = urlsplit(Topic.parse(name).url)
-    except (TopicError, ValueError):
-        return None
-    address = name_without_scheme(parts.geturl())
-    return NamePlace(parts.hostname or "", address)
-
-
-def name_without_scheme(url: str) -> str:
-    address = url.split("://", 1)[1]
-    return address if "/" in address else f"{address}/"
-
-
-def topic_pattern(text: str) -> str:
+def topic_pattern(text: str, namespaces: Namespaces = STANDARD) -> str:
     """A pattern as it is compared, from how people write it. Raises `ValueError`."""
-    with_scheme = text if "://" in text else f"https://{text}"
-    try:
-        if "@" in text and "/" not in text:
-            user, domain = split_user(text)
-            return f"{domain}/{user}"
-        pattern = name_without_scheme(Topic.parse(with_scheme).url)
-    except TopicError as error:
-        raise ValueError(str(error)) from None
-    return pattern
+    namespace = namespaces.of(text)
+    return namespaces.read(f"https://{text}").place if namespace is None else namespace.pattern(text)
 
 
 def zone_pattern(text: str) -> str:

@@ -1,4 +1,4 @@
-"""`psph id URL...`: show what a topic is called in PSIRP."""
+"""`psph id NAME...`: show what an item is called in PSIRP, and every other way to write its name."""
 
 import argparse
 import json
@@ -7,16 +7,18 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from gateway.cli.errors import CommandError
-from identifiers import HashName, Naming, NoZoneError, Scheme, Topic, TopicError, split_user, zone_of
+from identifiers import HashName, Naming, NoZoneError, Scheme, TopicError, zone_of
+from identifiers.namespaces import STANDARD
 
 EXAMPLES = """
 examples:
   psph id http://rss.dit.upm.es/datagisai_feedstest
   psph id --scheme zone --json http://news.feedspsirp.com/a
   psph id alice@psirpnetwork.com
+  psph id ::5a910861145757d9d2971e73f7d75863d563c968/::df262e3a401c37a2e43f3627653cd71c8dd8fbf5
   psph id < urls.txt
 
-A URL that cannot be a topic gives one line on stderr; the others are still printed, and the exit code is 2.
+A name that cannot be one gives one line on stderr; the others are still printed, and the exit code is 2.
 """
 
 
@@ -32,12 +34,15 @@ class NameDescription:
     rid: str
     signalling_sid: str | None
     signalling_rid: str | None
+    namespace: str
+    spellings: tuple[str, ...]
+    """Every way to write it; the canonical one is the first."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Print the canonical form of topic URLs (or user@domain addresses) and their PSIRP ids."
+    parser.description = "Print what a topic URL, user@domain or pair of ids names: its PSIRP ids, and every spelling."
     parser.epilog = EXAMPLES
-    parser.add_argument("names", nargs="*", metavar="URL", help="topic URLs; without any, they are read from stdin")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="names; without any, they are read from stdin")
     parser.add_argument("--scheme", choices=[*Scheme], default=Scheme.FQDN_PATH, help="how a URL is divided into ids")
     parser.add_argument("--hash", choices=[*HashName], default=HashName.SHA1, help="which hash makes the ids")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
@@ -46,7 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     naming = Naming(Scheme(args.scheme), HashName(args.hash))
     if not args.names and sys.stdin.isatty():
-        raise CommandError("no URL given: name one, or pipe URLs into stdin (see psph id --help)")
+        raise CommandError("no name given: say one, or pipe names into stdin (see psph id --help)")
     code = 0
     for name in args.names or _lines_of_stdin():
         try:
@@ -60,27 +65,23 @@ def run(args: argparse.Namespace) -> int:
 
 
 def describe(name: str, naming: Naming) -> NameDescription:
-    if "://" not in name and "@" in name:
-        item = naming.of_user(name)
-        user, host = split_user(name)
-        canonical = f"{user}@{host}"
-    else:
-        topic = Topic.parse(name)
-        item = naming.of_topic(topic)
-        canonical, host = topic.url, topic.host
+    read = STANDARD.read(name)
+    item = read.item(naming)
     try:
-        signalling = naming.of_signalling(zone_of(host))
+        signalling = naming.of_signalling(zone_of(read.host)) if read.host else None
     except NoZoneError:
         signalling = None
     return NameDescription(
         input=name,
-        canonical=canonical,
+        canonical=read.shown,
         scheme=naming.scheme,
         hash=naming.hash_name,
         sid=str(item.sid),
         rid=str(item.rid),
         signalling_sid=None if signalling is None else str(signalling.sid),
         signalling_rid=None if signalling is None else str(signalling.rid),
+        namespace=read.namespace,
+        spellings=STANDARD.spellings(read, naming),
     )
 
 
@@ -91,7 +92,8 @@ def _lines_of_stdin() -> Iterator[str]:
 
 
 def _as_text(description: NameDescription) -> str:
-    signalling = "none: the host belongs to no zone"
+    signalling = "none: it belongs to no zone"
+    also = "".join(f"\n  also        {spelling}" for spelling in description.spellings[1:])
     if description.signalling_sid is not None:
         signalling = f"{description.signalling_sid}/{description.signalling_rid}"
     return (
@@ -99,5 +101,5 @@ def _as_text(description: NameDescription) -> str:
         f"  scheme      {description.scheme} ({description.hash})\n"
         f"  Sid         {description.sid}\n"
         f"  Rid         {description.rid}\n"
-        f"  signalling  {signalling}"
+        f"  signalling  {signalling}{also}"
     )

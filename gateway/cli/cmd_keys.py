@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from gateway.cli.errors import CommandError
-from gateway.scope_keys import Step, change
+from gateway.scope_keys import KeyStep, change
 from psirp_stack.authentication.files import load_key_pair, load_public_key, save_key_pair, save_public_key, write_new
 from psirp_stack.authentication.keys import KeyFileError, KeyPair, PublicKey
 from psirp_stack.control.codes import ServiceRole
@@ -118,7 +118,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     sealing.add_argument("file", metavar="FILE", type=Path, help="`network.sealed_file` of the gateways")
     sealing.add_argument("what", metavar="PREFIX|SCOPE", help="how names begin, or the identifier of a scope")
-    sealing.add_argument("--step", choices=[str(step) for step in Step], help="of changing the key")
+    sealing.add_argument("--step", choices=[str(step) for step in KeyStep], help="of changing the key")
     listing = verbs.add_parser("list", help="show all keys")
     for verb in (show, listing):
         verb.add_argument("--json", action="store_true", help="one JSON object a line")
@@ -142,7 +142,7 @@ def run(args: argparse.Namespace) -> int:
                 until = grant_roles(folder, args.node, args.roles, args.out, by=args.by, to=args.to, days=args.days)
                 print(f"{args.out}: {args.node} may be {' and '.join(args.roles)} until {until:%Y-%m-%d}")
             case "seal":
-                print(f"{args.file}: {change(args.file, args.what, args.step and Step(args.step))}")
+                print(f"{args.file}: {change(args.file, args.what, args.step and KeyStep(args.step))}")
             case _:
                 return _list(folder, as_json=args.json)
     except KeyFileError as error:

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from gateway.cli.errors import CommandError
-from identifiers import HashName, IdentifierSyntaxError, ItemId, Naming, Scheme, Topic, TopicError
+from identifiers import HashName, IdentifierSyntaxError, ItemId, Naming, Scheme, TopicError
+from identifiers.namespaces import STANDARD
 from psirp_stack.node.api import Client, NotAttachedError, PsirpError
 
 SOCKET_VARIABLE = "PSPH_SOCKET"
@@ -34,11 +35,7 @@ def add_naming_arguments(parser: argparse.ArgumentParser) -> None:
 def item_named(text: str, naming: Naming) -> ItemId:
     """The item that a person names by topic URL, `user@domain` or `sid/rid`."""
     try:
-        if "://" in text:
-            return naming.of_topic(Topic.parse(text))
-        if "@" in text:
-            return naming.of_user(text)
-        return ItemId.parse(text)
+        return STANDARD.read(text).item(naming) if STANDARD.of(text) is not None else ItemId.parse(text)
     except (TopicError, IdentifierSyntaxError) as error:
         raise CommandError(f"{text[:100]}: {error}") from None
 

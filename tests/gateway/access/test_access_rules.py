@@ -15,12 +15,14 @@ from gateway.access.rules import EntrySide, topic_pattern, zone_pattern
 from gateway.config import ConfigError, check
 from gateway.gateway import Gateway, GatewayConfig
 from gateway.model import Crossing
+from identifiers.namespaces import STANDARD
 from psirp_stack.emulation.network import EmulatedNetwork, socket_of
 from psirp_stack.emulation.plan import plan
 from psirp_stack.node.config import TimesFile
 from push_hub.canary import CanaryConfig
 from push_hub.hub import HubConfig
 from tests.gateway.crossing.test_crossing import Publisher, Subscriber, World, feed
+from tests.identifiers.test_namespaces import Rooms
 from tests.waiting import until
 
 DENY, ALLOW = Effect.DENY, Effect.ALLOW
@@ -74,6 +76,48 @@ def test_topics(topic: str, name: str, matches: bool) -> None:
 )
 def test_zones(zone: str, name: str, matches: bool) -> None:
     assert refused(AccessRules((Rule(DENY, zones=(zone_pattern(zone),)),)), name) is matches
+
+
+IDS = "::5a/::df"
+
+
+def test_names_that_no_namespace_knows_are_let_in_by_rules_that_are_not_about_names() -> None:
+    for name in ("room-7", f"item:{IDS}", "a/b/c"):
+        assert not refused(AccessRules((Rule(DENY, clients=(ipaddress.ip_network("10.0.0.0/8"),)),)), name)
+        assert not refused(AccessRules((Rule(ALLOW, token=True),), DENY), name, token=True)
+        assert not refused(
+            AccessRules((Rule(ALLOW, signers=frozenset({"ab" * 20}), origin=EntrySide.NETWORK),), DENY),
+            name,
+            origin=EntrySide.NETWORK,
+            signer="ab" * 20,
+        )
+
+
+@pytest.mark.parametrize("about", [{"zones": ("example.com",)}, {"topics": (topic_pattern("news.example.com/a/"),)}])
+@pytest.mark.parametrize("name", [f"item:{IDS}", "room-7"])
+def test_what_may_stand_for_any_name_is_no_way_round_a_rule(name: str, about: dict[str, tuple[str, ...]]) -> None:
+    assert refused(AccessRules((Rule(DENY, **about),)), name)  # type: ignore[arg-type]
+    assert refused(AccessRules((Rule(ALLOW, **about),), DENY), name)  # type: ignore[arg-type]
+
+
+def test_items_have_rules_by_their_ids() -> None:
+    item, scope = topic_pattern(f"item:{IDS}"), topic_pattern("item:::5a/")
+    for pattern in (item, scope):
+        assert not refused(AccessRules((Rule(ALLOW, topics=(pattern,)),), DENY), IDS)
+        assert refused(AccessRules((Rule(DENY, topics=(pattern,)),)), f"item:{'0' * 62}5a/::df")
+        assert not refused(AccessRules((Rule(DENY, topics=(pattern,)),)), "item:::5b/::df")
+
+
+def test_names_of_a_protocol_of_ones_own_have_rules() -> None:
+    namespaces = STANDARD.plus(Rooms())
+    villa = topic_pattern("room:villa/", namespaces)
+    rules = AccessRules((Rule(DENY, topics=(villa,)),), namespaces=namespaces)
+    assert refused(rules, "room:Villa/Hall")
+    assert not refused(rules, "room:barn/hall")
+    zone = AccessRules((Rule(ALLOW, zones=("villa.example",)),), DENY, namespaces=namespaces)
+    assert not refused(zone, "room:villa.example/hall")
+    assert refused(zone, "room:barn.example/hall")
+    assert refused(zone, "room:no-room"), "what is no name of its namespace is refused"
 
 
 def test_who() -> None:

@@ -61,6 +61,12 @@ def test_id_prints_canonical_form_and_ids(capsys: pytest.CaptureFixture[str]) ->
     assert lines[2].split() == ["Sid", "::5a910861145757d9d2971e73f7d75863d563c968"]
     assert lines[3].split() == ["Rid", "::df262e3a401c37a2e43f3627653cd71c8dd8fbf5"]
     assert lines[4].split()[0] == "signalling"
+    ids = f"item:{lines[2].split()[1]}/{lines[3].split()[1]}"
+    others = [SAMPLE.replace("http:", "https:"), "datagisai_feedstest@rss.dit.upm.es", ids]
+    assert [line.split() for line in lines[5:]] == [["also", spelling] for spelling in others]
+    for spelling in others:
+        assert main(["id", spelling]) == 0
+        assert capsys.readouterr().out.splitlines()[2:4] == lines[2:4]
 
 
 def test_id_goes_on_after_a_bad_url(capsys: pytest.CaptureFixture[str]) -> None:

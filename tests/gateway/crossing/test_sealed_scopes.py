@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.cli.main import main
 from gateway.envelope import ENVELOPE_VERSION, EnvelopeError, Header, seal
-from gateway.scope_keys import MARK, ScopeKey, ScopeKeys, SealedScope, Step, change
+from gateway.scope_keys import MARK, KeyStep, ScopeKey, ScopeKeys, SealedScope, change
 from identifiers import Identifier, ItemId
 from psirp_stack.authentication.keys import KeyFileError
 
@@ -89,7 +89,7 @@ def test_a_key_is_changed_without_a_gap(tmp_path: Path) -> None:
     change(a, PREFIX, None)
     give()
     first = ScopeKeys.load(a).put_up(ITEM, HEADER, b"content")
-    for step in Step:
+    for step in KeyStep:
         change(a, PREFIX, step)
         understood()
         give()
@@ -102,10 +102,10 @@ def test_a_key_is_changed_without_a_gap(tmp_path: Path) -> None:
 def test_steps_that_cannot_be_taken_are_told(tmp_path: Path) -> None:
     path = tmp_path / "sealed.toml"
     with pytest.raises(KeyFileError, match="no key yet"):
-        change(path, PREFIX, Step.SWITCH)
+        change(path, PREFIX, KeyStep.SWITCH)
     change(path, PREFIX, None)
     change(path, str(SID), None)
-    for step in (None, Step.SWITCH, Step.DROP):
+    for step in (None, KeyStep.SWITCH, KeyStep.DROP):
         with pytest.raises(KeyFileError, match="key"):
             change(path, PREFIX, step)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
