@@ -49,6 +49,7 @@ COMMANDS: dict[str, str] = {
 }
 
 TRIALS: dict[str, str] = {
+    "attack": "attack real processes and measure what an innocent user feels",
     "crash": "kill -9 a part again and again and count what it lost",
     "fuzz": "feed mutated frames to the parsers, or hostile requests to a hub",
 }

@@ -1,0 +1,21 @@
+"""All attacks, by family."""
+
+from collections.abc import Sequence
+from itertools import chain
+
+from trials.attack import on_addresses, on_deliveries, on_intake
+from trials.attack.stranger import Attack
+
+FAMILIES: dict[str, Sequence[Attack]] = {
+    "addresses": on_addresses.ATTACKS,
+    "intake": on_intake.ATTACKS,
+    "deliveries": on_deliveries.ATTACKS,
+}
+
+
+def all_attacks() -> list[Attack]:
+    return list(chain.from_iterable(FAMILIES.values()))
+
+
+def attack_named(name: str) -> Attack:
+    return next(attack for attack in all_attacks() if attack.name == name)
