@@ -53,6 +53,7 @@ KILLS = 6
 PATIENCE = 30.0
 PAIR: Pair = ("http://publisher.example/", "http://callback.example/")
 NOTHING = StoreSnapshot("ok", {}, {}, set(), [], {}, set(), [])
+ADD_RETRY = "INSERT INTO retries (subscription, publication, attempts, next_try_at, reason) VALUES"
 
 
 def silent(_label: str, _steps: float = 1) -> None:
@@ -265,7 +266,7 @@ async def test_what_a_dead_process_waited_for_is_due_at_the_next_start(tmp_path:
 
             database.write(lambda tx: tx.execute("DELETE FROM fanouts")).result()
             row = (publication.id, time.time() + 3600, reason)
-            database.write(lambda tx: tx.execute("INSERT INTO retries VALUES (1, ?, 0, ?, ?)", row)).result()
+            database.write(lambda tx: tx.execute(f"{ADD_RETRY} (1, ?, 0, ?, ?)", row)).result()
             second = Delivery(database, TableSubscribers(database), client, quick_config(), time.time)
             await second.start()
             await asyncio.wait_for(server.received(1), PATIENCE)
@@ -283,7 +284,7 @@ async def test_a_start_tells_the_walk_who_has_a_row(tmp_path: Path) -> None:
             accepting = Delivery(database, TableSubscribers(database), client, config, time.time)
             publication = await accepting.accept(TOPIC, TOPIC, Content("text/plain", b"one"))
             row = (publication.id, time.time() - 1)
-            database.write(lambda tx: tx.execute("INSERT INTO retries VALUES (6, ?, 1, ?, 'failed')", row)).result()
+            database.write(lambda tx: tx.execute(f"{ADD_RETRY} (6, ?, 1, ?, 'failed')", row)).result()
             delivery = Delivery(database, TableSubscribers(database), client, config, time.time)
             await delivery.start()
             await until(lambda: database.read("SELECT count(*) FROM fanouts") == [(0,)])

@@ -36,8 +36,8 @@ async def test_a_server_that_breaks_is_noticed(tmp_path: Path, monkeypatch: pyte
 async def test_a_row_of_a_refused_request_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taken = HubServer._take_ping
 
-    async def stores_then_refuses(self: HubServer, asked: object) -> object:
-        await taken(self, asked)  # type: ignore[arg-type]
+    async def stores_then_refuses(self: HubServer, asked: object, client: str) -> object:
+        await taken(self, asked, client)  # type: ignore[arg-type]
         raise RequestError("no")
 
     monkeypatch.setattr(HubServer, "_take_ping", stores_then_refuses)

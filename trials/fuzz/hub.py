@@ -40,6 +40,7 @@ TOKEN = "fuzz"  # noqa: S105 - opens a hub that lives as long as the run
 MARK = re.compile(r"mark(\d+)x")
 MARKED_COLUMNS = (
     ("pings", "topic"),
+    ("unwanted_pings", "topic"),
     ("verifications", "callback"),
     ("subscriptions", "callback"),
     ("subscription_history", "callback"),

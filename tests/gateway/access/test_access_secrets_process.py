@@ -88,7 +88,7 @@ name = "b"
 roles = ["rendezvous", "topology"]
 links = [{{ udp = "127.0.0.1:{here}", peer = "127.0.0.1:{there}" }}]
 times = {{ hello = 0.2 }}
-domain = {{ secret_file = "domain" }}
+domain = {{ secret_file = "domain", rendezvous = ["b"], topology = ["b"] }}
 keys = {{ signing = "node.key" }}
 """
 
@@ -354,7 +354,7 @@ async def requester(stack: AsyncExitStack, folder: Path, *, here: int, there: in
             "name": "a",
             "links": [{"udp": f"127.0.0.1:{there}", "peer": f"127.0.0.1:{here}"}],
             "times": {"hello": 0.2},
-            "domain": {"secret_file": "domain"},
+            "domain": {"secret_file": "domain", "rendezvous": ["b"], "topology": ["b"]},
         },
     }
     gateway = Gateway(check(document, folder))

@@ -1,10 +1,10 @@
 """A client of domain A subscribes to a topic of domain B, whose hub is somebody else's; every step of it crosses."""
 
 import asyncio
-import time
 import hashlib
 import hmac
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace

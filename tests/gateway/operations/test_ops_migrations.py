@@ -13,6 +13,8 @@ from tests.gateway.operations.schema_dumps import FOLDER, STORES
 
 MOVED = {"entries": "seen_entries"}
 """Tables whose rows are in another one since."""
+LET_GO = {"transport_version"}
+"""Tables whose rows prove nothing any more, because what a signature covers has changed."""
 DUMPS = sorted(FOLDER.glob("*/*.sql"))
 
 
@@ -49,7 +51,8 @@ def test_a_store_of_a_released_version_is_opened(dump: Path, tmp_path: Path) -> 
     Database.open(path, STORES[dump.stem]).close()
     after = tables(path)
     del before["schema_version"]
-    assert {name: after.get(MOVED.get(name, name)) for name in before} == before
+    expected = {name: 0 if name in LET_GO else rows for name, rows in before.items()}
+    assert {name: after.get(MOVED.get(name, name)) for name in before} == expected
     fresh = tmp_path / "fresh.sqlite"
     Database.open(fresh, STORES[dump.stem]).close()
     assert schema(path) == schema(fresh), "an old store ends with the tables of a new one"

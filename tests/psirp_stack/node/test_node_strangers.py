@@ -21,6 +21,7 @@ from psirp_stack.transport.sender import Sender
 from psirp_stack.transport.versions import in_memory
 from psirp_stack.wire.numbers import FID_BYTES
 from tests.psirp_stack.simulated import scope
+from tests.waiting import until
 
 ITEM = ItemId(Identifier(scope(3)), Identifier(scope(4)))
 SEED = "a seed that everybody may know"
@@ -111,12 +112,6 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     wire.close()
 
 
-async def until(true: object, seconds: float = 20.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not true():  # type: ignore[operator]  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
-
-
 def forged_publication(content: bytes) -> list[bytes]:
     """Announcement and segments of a version that node `a` never published, in a filter that leads into `b`."""
     tags = DerivedTags(SEED.encode())
@@ -188,9 +183,10 @@ async def test_recordings_neither_keep_a_dead_neighbour_alive_nor_take_a_living_
     await until(lambda: heard.received >= wanted)
     assert b.link_state.neighbours() == {"a": 1}, "a living neighbour was taken down"
     world.wire.passes = False
-    deadline = asyncio.get_running_loop().time() + 5.0
-    while b.link_state.neighbours() and asyncio.get_running_loop().time() < deadline:
+
+    def silent() -> bool:
         for data in recorded[-20:]:
             world.wire.say(1, data)
-        await asyncio.sleep(0.05)
-    assert not b.link_state.neighbours(), "a dead neighbour was kept alive"
+        return not b.link_state.neighbours()
+
+    await until(silent, 20.0, "a dead neighbour is kept alive")
