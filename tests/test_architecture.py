@@ -254,3 +254,32 @@ def test_the_check_of_class_names_can_fail(tmp_path: Path) -> None:
         (tmp_path / f"{name}.py").write_text("class Same:\n    class Inner: ...\nclass _Own: ...\n")
     modules = {name: read_module(tmp_path / f"{name}.py", tmp_path) for name in ("one", "two")}
     assert public_classes(modules) == {"Same": ["one", "two"]}
+
+
+# What ARCHITECTURE.md says has a test.
+
+PROMISE = re.compile(r"(?<![\w-])(not|never|only)(?![\w-])", re.IGNORECASE)
+HELD = re.compile(r"^\| (?P<said>.+) \| `(?P<file>[\w/]+\.py)::(?P<test>\w+)` \|$", re.MULTILINE)
+
+
+def promises(text: str) -> list[str]:
+    """Its sentences with «not», «never» or «only»; a line of a block, a table or a list begins a new one."""
+    pieces = re.split(r"\n(?=[|#`-]|\d+\.|\w+/|\n)|(?<=[.:;])\s", text)
+    return [" ".join(piece.split()) for piece in pieces if PROMISE.search(piece)]
+
+
+def test_what_the_architecture_promises_has_its_test() -> None:
+    said, _, holds = (ROOT / "ARCHITECTURE.md").read_text().partition("## What holds it")
+    held = {found["said"]: found for found in HELD.finditer(holds)}
+    for promise in promises(said):
+        assert any(words in promise for words in held), f"name the test that holds: {promise}"
+    for words, found in held.items():
+        assert any(words in promise for promise in promises(said)), f"nobody says any more: {words}"
+        path = ROOT / found["file"]
+        assert path.is_file(), found["file"]
+        assert re.search(rf"^(async )?def {found['test']}\(", path.read_text(), re.MULTILINE), found["test"]
+
+
+def test_promises_are_found() -> None:
+    text = "One. It never\nlies: GPL-2.0-only is no promise.\n- Only this; that.\na/   x (not y)\nb/  z\n"
+    assert promises(text) == ["It never lies:", "- Only this;", "a/ x (not y)"]
