@@ -26,7 +26,7 @@ RUN python -m pip --python /opt/psph/bin/python install --no-cache-dir --disable
 FROM python:3.11.14-slim-bookworm AS analytics
 COPY --from=build-analytics /opt/psph /opt/psph
 RUN groupadd --gid 10001 psph && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /data psph \
-    && install -d -o psph -g psph -m 0750 /data /traces
+    && install -d -o psph -g psph -m 0700 /data /traces
 ENV PATH=/opt/psph/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 WORKDIR /data
 VOLUME /data
@@ -37,7 +37,7 @@ CMD ["report", "--help"]
 FROM python:3.11.14-slim-bookworm AS gateway
 COPY --from=build /opt/psph /opt/psph
 RUN groupadd --gid 10001 psph && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /data psph \
-    && install -d -o psph -g psph -m 0750 /data /traces
+    && install -d -o psph -g psph -m 0700 /data /traces
 ENV PATH=/opt/psph/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 WORKDIR /data
 VOLUME /data

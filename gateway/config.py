@@ -47,10 +47,10 @@ from push_hub.sse import HubStreamConfig
 from push_hub.verifier import IntentVerifierConfig
 from serving.limits import Rate
 from serving.tls import TlsError, TlsFiles, TlsPort
+from storage.private import PrivateFileError, read_secret_lines
 
 PREFIX = "PSPH_"
 BETWEEN = "__"
-MAX_SECRET_FILE_BYTES = 64 * 1024
 _AT = re.compile(r"^(?P<what>.*?)(?: - at `\$(?P<place>[^`]*)`)?$", re.DOTALL)
 _UNKNOWN = re.compile(r"^Object contains unknown field `(?P<field>[^`]*)`$")
 _MISSING = re.compile(r"^Object missing required field `(?P<field>[^`]*)`$")
@@ -419,22 +419,10 @@ class _Builder:
         """The lines of a file that nobody else may read."""
         if name is None:
             return ()
-        path = self._folder / name
         try:
-            status = path.stat()
-            if status.st_mode & 0o077:
-                raise _KeyWrongError(key, f"others can read {path}; expected mode 0600 (chmod 600 {path})")
-            if status.st_size > MAX_SECRET_FILE_BYTES:
-                raise _KeyWrongError(key, f"{path} is larger than {MAX_SECRET_FILE_BYTES} bytes")
-            lines = path.read_text(encoding="utf-8").splitlines()
-        except OSError as error:
-            raise _KeyWrongError(key, f"{path} cannot be read ({error.strerror})") from None
-        except UnicodeDecodeError:
-            raise _KeyWrongError(key, f"{path} is not text") from None
-        tokens = tuple(line.strip() for line in lines if line.strip())
-        if not tokens:
-            raise _KeyWrongError(key, f"{path} holds nothing")
-        return tokens
+            return read_secret_lines(self._folder / name)
+        except PrivateFileError as error:
+            raise _KeyWrongError(key, str(error)) from None
 
 
 def _hosts(hosts: dict[str, str]) -> tuple[tuple[str, str], ...]:

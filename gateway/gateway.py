@@ -40,10 +40,10 @@ from push_hub.hub import Hub, HubConfig
 from push_hub.policy import AllOf
 from storage import Database
 from storage.clock import steady
+from storage.private import make_private_folder
 
 DATABASE_NAME = "gateway.sqlite"
 SOCKET_NAME = "node.sock"
-DATA_MODE = 0o750
 """Secrets of subscriptions are in the store; applications of the group may attach to the node."""
 
 
@@ -132,7 +132,7 @@ class Gateway:
     async def start(self) -> None:
         """Start from the network upwards, so that nothing arrives before somebody can take it."""
         config = self.config
-        config.data.mkdir(mode=DATA_MODE, parents=True, exist_ok=True)
+        make_private_folder(config.data, (DATABASE_NAME,))
         if config.attach is None:
             if config.node is None:
                 raise ValueError("a gateway needs a node of its own, or one to attach to")

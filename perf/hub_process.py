@@ -7,6 +7,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from storage.private import write_private_file
+
 START_PATIENCE = 60.0
 STOP_PATIENCE = 30.0
 STDERR_KEPT = 4000
@@ -96,6 +98,5 @@ class HubProcess:
 def _token_beside(data: Path, whose: str, token: str) -> Path:
     data.mkdir(parents=True, exist_ok=True)
     file = data.parent / f"{data.name}.{whose}"
-    if not file.exists():
-        file.write_text(token, encoding="ascii")
+    write_private_file(file, token.encode())
     return file

@@ -46,6 +46,7 @@ from serving.port import Port, PortConfig
 from serving.tls import TlsFiles
 from storage import Database, StorageError
 from storage.clock import steady
+from storage.private import make_private_folder
 
 DATABASE_NAME = "hub.sqlite"
 TABLES = [*HUB_TABLES, *DELIVERY_TABLES, *SUBSCRIPTION_TABLES, *INTAKE_TABLES, *HEALTH_TABLES, *CANARY_TABLES]
@@ -297,7 +298,7 @@ class Hub:
 
     async def start(self) -> None:
         config = self._config
-        config.data.mkdir(parents=True, exist_ok=True)
+        make_private_folder(config.data, (DATABASE_NAME,))
         port = Port(self._port_config(), self._observer)
         canary: Canary | None = None
         try:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from storage.private import PrivateFileError, check_secret_file
+
 LOOK_EVERY = 10.0
 
 
@@ -84,14 +86,13 @@ def _context(files: TlsFiles) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     try:
-        if files.key.stat().st_mode & 0o077:
-            raise TlsError(f"others can read the key {files.key}; expected mode 0600 (chmod 600 {files.key})")
+        check_secret_file(files.key)
         # A key with a password would make OpenSSL ask at the terminal, and a service would hang.
         context.load_cert_chain(files.certificate, files.key, password=lambda: b"")
     except ssl.SSLError as error:
         raise TlsError(f"{files.certificate} and {files.key} are no certificate and its key ({error.reason})") from None
-    except TlsError:
-        raise
+    except PrivateFileError as error:
+        raise TlsError(str(error)) from None
     except OSError as error:
         name = error.filename or f"{files.certificate} or {files.key}"
         raise TlsError(f"{name} cannot be read ({error.strerror})") from None

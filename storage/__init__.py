@@ -20,6 +20,7 @@ from storage.errors import (
     StorageFullError,
 )
 from storage.migrations import Migration
+from storage.private import PrivateFileError
 
 __all__ = [
     "Database",
@@ -28,6 +29,7 @@ __all__ = [
     "DatabaseInUseError",
     "Migration",
     "MigrationError",
+    "PrivateFileError",
     "Row",
     "StorageError",
     "StorageFullError",

@@ -28,6 +28,7 @@ from storage.errors import (
     StorageFullError,
 )
 from storage.migrations import Migration, migrate
+from storage.private import close_stores_to_others, open_private_file
 
 Value = bytes | str | int | float | None
 Row = tuple[Any, ...]
@@ -109,6 +110,7 @@ class Database:
         """
         lock = _lock_beside(path)
         try:
+            close_stores_to_others(path)
             writer = _connect(path, cache_kib)
             try:
                 writer.execute("PRAGMA synchronous = FULL")  # acknowledged means on disk, also after a power cut
@@ -122,6 +124,9 @@ class Database:
         except sqlite3.Error as error:
             lock.close()
             raise _translated(error, path) from error
+        except OSError as error:
+            lock.close()
+            raise StorageError(f"cannot open {path}: {error.strerror}") from error
         except BaseException:
             lock.close()
             raise
@@ -277,7 +282,7 @@ def _lock_beside(path: Path) -> TextIO:
     """Hold `<path>.lock`; the kernel lets go of it when the process ends, however it ends."""
     lock_path = path.with_name(path.name + ".lock")
     try:
-        lock = lock_path.open("a+", encoding="ascii")
+        lock = os.fdopen(open_private_file(lock_path, os.O_RDWR | os.O_APPEND), "a+", encoding="ascii")
     except OSError as error:
         raise StorageError(f"cannot open {lock_path}: {error.strerror}") from error
     try:

@@ -15,7 +15,7 @@ ALLOWED: dict[str, set[str]] = {
     "storage": set(),
     "identifiers": {"storage"},
     "psirp_stack": {"identifiers", "storage"},
-    "serving": set(),
+    "serving": {"storage"},
     "exchange": {"identifiers", "storage"},
     "push_hub": {"identifiers", "storage", "serving", "exchange"},
     "perf": {"identifiers", "storage", "psirp_stack", "push_hub", "serving", "exchange"},

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from gateway.admin.access import Caller
 from gateway.telemetry.plain import without_keys
-
-FILE_MODE = 0o600
+from storage.private import open_private_file
 
 
 class AuditError(Exception):
@@ -53,12 +52,12 @@ class AuditLog:
 
     def _append(self, line: bytes) -> None:
         with self._lock:
-            handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, FILE_MODE)
+            handle = open_private_file(self.path, os.O_WRONLY | os.O_APPEND)
             try:
                 if os.fstat(handle).st_size + len(line) > self._max_bytes // 2:
                     self.path.replace(self.path.with_name(self.path.name + ".1"))
                     os.close(handle)
-                    handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, FILE_MODE)
+                    handle = open_private_file(self.path, os.O_WRONLY | os.O_APPEND)
                 os.write(handle, line)
                 os.fsync(handle)
                 self.lines += 1

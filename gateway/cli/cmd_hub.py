@@ -24,6 +24,7 @@ from push_hub.protocol.urls import UrlError, normalised
 from push_hub.server import ServerConfig
 from serving.tls import CertificateRefused, CertificateReplaced, TlsError, TlsFiles, TlsPort
 from storage import StorageError
+from storage.private import PrivateFileError, read_secret_lines
 
 MAX_PORT = 65_535
 
@@ -220,10 +221,6 @@ def _tokens(path: Path | None, option: str) -> tuple[str, ...]:
     if path is None:
         return ()
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(f"{option}: cannot read {path}: {error}") from error
-    tokens = tuple(line.strip() for line in lines if line.strip())
-    if not tokens:
-        raise CommandError(f"{option}: {path} holds no token")
-    return tokens
+        return read_secret_lines(path)
+    except PrivateFileError as error:
+        raise CommandError(f"{option}: {error}") from None

@@ -24,6 +24,7 @@ from psirp_stack.control.codes import ServiceRole
 from psirp_stack.control.grant_files import save_grant
 from psirp_stack.control.role_grants import make_grant
 from psirp_stack.node.config import NodeConfigError, read_secret
+from storage.private import FOLDER_MODE
 
 EXAMPLES = """
 examples:
@@ -54,7 +55,6 @@ PRIVATE_SUFFIX = ".key"
 PUBLIC_SUFFIX = ".pub"
 TRUSTED_FOLDER = "trusted"
 FOLDER_VARIABLE = "PSPH_KEYS"
-FOLDER_MODE = 0o700
 GRANTABLE = {role.name.lower(): role for role in ServiceRole if role.name}
 MAX_DAYS = 36_500
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")

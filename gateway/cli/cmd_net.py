@@ -12,11 +12,12 @@ from rich.console import Console
 from rich.table import Table
 
 from gateway.cli.errors import CommandError
-from psirp_stack.emulation.namespaces import NamespaceError, NamespaceNetwork
+from psirp_stack.emulation.namespaces import SECRET_FILE, NamespaceError, NamespaceNetwork
 from psirp_stack.emulation.network import EmulatedNetwork, socket_of
-from psirp_stack.emulation.plan import NetworkPlan, PlanError, load
+from psirp_stack.emulation.plan import GRAPH_FILE, NetworkPlan, PlanError, load
 from psirp_stack.node.api import Client, NotAttachedError
 from storage import StorageError
+from storage.private import make_private_folder
 
 EXAMPLES = """
 examples:
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         if args.what == "status":
             return asyncio.run(_status(sorted(args.data.glob("*.sock")), args))
         plan = load(args.topology)
-        args.data.mkdir(parents=True, exist_ok=True)
+        make_private_folder(args.data, (*plan.graph.names, GRAPH_FILE, SECRET_FILE))
         if args.netns:
             return _up_in_namespaces(plan, args.data)
         asyncio.run(_up(plan, args.data))

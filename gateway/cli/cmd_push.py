@@ -36,6 +36,7 @@ from serving.outbound.addresses import AddressPolicy
 from serving.outbound.client import ClientConfig, OutboundClient
 from storage import Database, StorageError
 from storage.clock import steady
+from storage.private import make_private_folder
 
 EXIT_TOO_FEW = 1
 DATABASE_NAME = "push-client.sqlite"
@@ -149,7 +150,7 @@ async def _receive(args: argparse.Namespace, client: OutboundClient, stack: Asyn
     folder = args.data
     if folder is None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="psph-push-")))
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private_folder(folder, (DATABASE_NAME,))
     subscriptions = ClientSubscriptionStore(stack.enter_context(Database.open(folder / DATABASE_NAME, MIGRATIONS)))
     enough = asyncio.Event()
     taken = 0

@@ -22,6 +22,7 @@ from perf.traces.naming import items_of
 from perf.traces.run import Parameter, new_run, software_version
 from perf.traces.sampling import Sampler
 from perf.traces.writer import TraceWriter, WriterConfig
+from storage.private import PrivateFileError
 
 PUSH = "push"
 """The adapter whose publications the hub tells of itself."""
@@ -46,6 +47,8 @@ def traced(config: TracesConfig | None, name: str, naming: Naming) -> Iterator[O
         writer = TraceWriter(config.directory / life, run, WriterConfig(form, max_bytes=config.max_bytes))
     except OSError as error:
         raise CommandError(f"traces: {config.directory / life}: {error.strerror}") from None
+    except PrivateFileError as error:
+        raise CommandError(f"traces: {error}") from None
     tracer = GatewayTracer(writer, name, items_of(naming), sampler=Sampler(config.rate))
     try:
         yield observer_for(tracer)

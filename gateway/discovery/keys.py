@@ -10,9 +10,7 @@ The file is what BIND's `tsig-keygen -a hmac-sha256 NAME` prints, and what `nsup
 
 import base64
 import binascii
-import os
 import re
-import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +19,7 @@ import dns.name
 import dns.tsig
 
 from gateway.discovery.model import DiscoveryError
+from storage.private import PrivateFileError, read_secret_file
 
 MAX_KEY_FILE = 4096
 MIN_SECRET = 16
@@ -52,26 +51,9 @@ class UpdateKey:
 def read_key(path: Path) -> UpdateKey:
     """The one key in a file that nobody but its owner may read."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError as error:
-        raise UpdateKeyError(f"cannot read the key file {path}: {error.strerror}") from error
-    try:
-        # The mode is asked of the open file, not of the path, which could be another file a moment later.
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise UpdateKeyError(f"the key file {path} is not a regular file")
-        if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            mode = stat.S_IMODE(status.st_mode)
-            raise UpdateKeyError(f"the key file {path} has mode {mode:04o}: expected 0600 (chmod 600 {path})")
-        data = os.read(descriptor, MAX_KEY_FILE + 1)
-    except OSError as error:
-        raise UpdateKeyError(f"cannot read the key file {path}: {error.strerror}") from error
-    finally:
-        os.close(descriptor)
-    if len(data) > MAX_KEY_FILE:
-        raise UpdateKeyError(f"the key file {path} is longer than {MAX_KEY_FILE} bytes: expected one key")
-    try:
-        return parse_key(data.decode("ascii"))
+        return parse_key(read_secret_file(path, MAX_KEY_FILE).decode("ascii"))
+    except PrivateFileError as error:
+        raise UpdateKeyError(f"the key file: {error}") from None
     except UnicodeDecodeError:
         raise UpdateKeyError(f"the key file {path} is not text") from None
     except UpdateKeyError as error:

@@ -33,13 +33,12 @@ from gateway.operations.stores import (
     versions,
 )
 from storage import Database, DatabaseInUseError, StorageError
+from storage.private import make_private_file, make_private_folder, write_private_file
 
 MANIFEST_NAME = "manifest.json"
 FORMAT = 1
 PAGES_A_STEP = 4096
 MAX_MANIFEST_BYTES = 1024 * 1024
-DIRECTORY_MODE = 0o700
-FILE_MODE = 0o600
 CHUNK = 1024 * 1024
 
 Roots = Mapping[str, Path]
@@ -168,8 +167,8 @@ def _copy_into(backup: Path, files: Sequence[SavedFile], folder: Path) -> None:
         for file in files:
             target = folder / file.place
             _make_folders(target.parent, folder)
+            make_private_file(target)
             shutil.copyfile(backup / file.inside, target)
-            target.chmod(FILE_MODE)
             if _digest(target) != file.sha256:
                 raise BackupError(f"{target} was not written as it was read: the disk is not to be trusted")
             _flush(target)
@@ -207,8 +206,8 @@ def _snapshot(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _copy_store(source: sqlite3.Connection, target: Path) -> None:
+    make_private_file(target)
     with closing(sqlite3.connect(target, isolation_level=None)) as copy:
-        target.chmod(FILE_MODE)
         source.backup(copy, pages=PAGES_A_STEP)
         copy.execute("PRAGMA journal_mode = DELETE")  # one file, with nothing beside it
     _flush(target)
@@ -234,7 +233,7 @@ def _new_directory(target: Path) -> Iterator[Path]:
     except OSError as error:
         raise BackupError(f"{target.parent}: {error.strerror}") from None
     try:
-        folder.chmod(DIRECTORY_MODE)
+        make_private_folder(folder)
         yield folder
         _flush(folder)
         folder.rename(target)
@@ -248,7 +247,7 @@ def _new_directory(target: Path) -> Iterator[Path]:
 def _make_folders(folder: Path, top: Path) -> None:
     """With rights for the owner alone, whatever the umask is."""
     for part in [*reversed(folder.relative_to(top).parents), folder.relative_to(top)]:
-        (top / part).mkdir(mode=DIRECTORY_MODE, exist_ok=True)
+        make_private_folder(top / part)
 
 
 def _manifest(backup: Path) -> Manifest:
@@ -275,9 +274,7 @@ def _digest(path: Path) -> str:
 
 
 def _write(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
-    path.chmod(FILE_MODE)
-    _flush(path)
+    write_private_file(path, content)
 
 
 def _flush(path: Path) -> None:

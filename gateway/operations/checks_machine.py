@@ -18,6 +18,7 @@ from gateway.gateway import GatewayConfig
 from gateway.operations.findings import Finding, bad, doubtful, good, unknown
 from gateway.operations.stores import stores_below
 from psirp_stack.node.config import LinkFile
+from storage.private import OTHERS
 
 PORTS = "ports"
 ADMIN = "admin"
@@ -159,8 +160,8 @@ def _nearest(place: Path) -> Path:
 def _private(data: Path) -> Iterator[Finding]:
     if not data.exists():
         return
-    if data.stat().st_mode & 0o007:
-        yield doubtful(PERMISSIONS, f"{data}: every user of this machine may look inside", f"chmod o-rwx {data}")
+    if data.stat().st_mode & OTHERS:
+        yield doubtful(PERMISSIONS, f"{data}: others on this machine may look inside", f"chmod 700 {data}")
     try:
         foreign = [store.path for store in stores_below(data) if not os.access(store.path, os.R_OK | os.W_OK)]
     except OSError as error:

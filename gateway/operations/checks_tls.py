@@ -19,12 +19,12 @@ from gateway.operations.findings import Finding, bad, doubtful, good
 from psirp_stack.authentication.files import load_key_pair
 from psirp_stack.authentication.keys import KeyFileError
 from serving.tls import TlsFiles
+from storage.private import OTHERS
 
 CERTIFICATES = "certificates"
 KEYS = "keys"
 SOON = timedelta(days=14)
 """A certificate that ends sooner should have been renewed by now."""
-OTHERS = 0o077
 PORTS = ("hub", "admin", "web")
 MAX_BYTES = 1024 * 1024
 

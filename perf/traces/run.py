@@ -17,6 +17,7 @@ from uuid import uuid4
 import msgspec
 
 from perf.traces.schema import SCHEMA_VERSION
+from storage.private import make_private_folder, write_private_file
 
 RUN_FILE: Final = "run.json"
 TRACES: Final = "traces"
@@ -113,10 +114,9 @@ def put_together(parts: Sequence[Run]) -> Run:
 
 def save_run(directory: Path, run: Run) -> None:
     """Write `run.json` so that a reader finds either the old one or the new one."""
-    (directory / TRACES).mkdir(parents=True, exist_ok=True)
-    fresh = directory / f".{RUN_FILE}.{os.getpid()}"
-    fresh.write_bytes(msgspec.json.format(msgspec.json.encode(run)) + b"\n")
-    fresh.replace(directory / RUN_FILE)
+    make_private_folder(directory, (RUN_FILE,))
+    make_private_folder(directory / TRACES)
+    write_private_file(directory / RUN_FILE, msgspec.json.format(msgspec.json.encode(run)) + b"\n")
 
 
 def load_run(directory: Path) -> Run:

@@ -21,6 +21,7 @@ from typing import Final, Generic, TypeVar
 from perf.traces.blocks import Block
 from perf.traces.formats import PART, Format, TraceFileWriter, have_parquet, open_file
 from perf.traces.run import TRACES, Run, WrittenFile, save_run
+from storage.private import make_private_file
 
 T = TypeVar("T")
 
@@ -171,7 +172,9 @@ class TraceWriter:
         if self._file is None:
             self._number += 1
             self._file_name = f"trace-{self._number:06d}.{self._form}"
-            self._file = open_file(self._traces / f".{self._file_name}{PART}", self._form)
+            part = self._traces / f".{self._file_name}{PART}"
+            make_private_file(part)
+            self._file = open_file(part, self._form)
             self._file_rows = 0
             self._file_until = time.monotonic() + self._config.file_seconds
         self._file.write(block)

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from psirp_stack.authentication.keys import KeyFileError, KeyPair, PublicKey
 from psirp_stack.authentication.trust import MAX_TRUSTED_KEYS, TRUSTED_SUFFIX, TrustStore
+from storage.private import PrivateFileError, open_private_file, read_secret_file
 
 MAX_KEY_FILE_BYTES = 16 * 1024
-PRIVATE_MODE = 0o600
-OTHERS = 0o077
 
 
 def load_public_key(path: Path) -> PublicKey:
@@ -46,13 +45,12 @@ def load_trusted(folder: Path, max_keys: int = MAX_TRUSTED_KEYS) -> TrustStore:
 def write_new(path: Path, data: bytes) -> None:
     """Create a file of mode 0600 with this content; `KeyFileError` when it is there already."""
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, PRIVATE_MODE)
+        descriptor = open_private_file(path, os.O_WRONLY | os.O_EXCL | os.O_NOFOLLOW)
     except FileExistsError:
         raise KeyFileError(f"{path} is there already and is not overwritten") from None
     except OSError as error:
         raise KeyFileError(f"cannot write {path}: {error.strerror}") from None
     with os.fdopen(descriptor, "wb") as file:
-        os.fchmod(descriptor, PRIVATE_MODE)  # whatever the umask says
         file.write(data)
         file.flush()
         os.fsync(descriptor)
@@ -61,13 +59,12 @@ def write_new(path: Path, data: bytes) -> None:
 def read_key_file(path: Path, *, private: bool = False, most: int = MAX_KEY_FILE_BYTES) -> bytes:
     """A file with keys. `private`: nobody but its owner may be able to read it."""
     try:
+        if private:
+            return read_secret_file(path, most)
         with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            if private and mode & OTHERS:
-                raise KeyFileError(
-                    f"{path} can be read by others (mode {mode & 0o777:03o}): chmod 600 it, or make a new key"
-                )
             data = file.read(most + 1)
+    except PrivateFileError as error:
+        raise KeyFileError(str(error)) from None
     except OSError as error:
         raise KeyFileError(f"cannot read {path}: {error.strerror}") from None
     if len(data) > most:

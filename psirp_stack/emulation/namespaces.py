@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from psirp_stack.emulation.network import roles_of, socket_of
-from psirp_stack.emulation.plan import NetworkPlan
+from psirp_stack.emulation.plan import GRAPH_FILE, NetworkPlan
 from psirp_stack.links.impairment import Impairment
+from storage.private import make_private_folder, write_private_file
 
 STOP_SECONDS = 10.0
 PERFECT = Impairment()
@@ -52,7 +53,7 @@ class NamespaceNetwork:
                 self._made.append(self.namespace(name))
                 self._in(name, "link", "set", "lo", "up")
             interfaces = self._cables(progress)
-            self.data.mkdir(parents=True, exist_ok=True)
+            make_private_folder(self.data, (*self.plan.graph.names, GRAPH_FILE, SECRET_FILE))
             self._make_secret()
             for name in self.plan.graph.names:
                 progress(f"node {name}")
@@ -98,9 +99,7 @@ class NamespaceNetwork:
     def _make_secret(self) -> None:
         """Nodes in namespaces have links like any others: sealed ones, with a secret of this network's own."""
         path = self.data / SECRET_FILE
-        path.unlink(missing_ok=True)
-        path.touch(mode=0o600)
-        path.write_text(secrets.token_hex() + "\n")
+        write_private_file(path, secrets.token_hex().encode() + b"\n")
 
     def _cables(self, progress: Callable[[str], None]) -> dict[str, list[tuple[str, Impairment]]]:
         interfaces: dict[str, list[tuple[str, Impairment]]] = {name: [] for name in self.plan.graph.names}

@@ -31,6 +31,7 @@ from msgspec import Meta, Struct
 
 from psirp_stack.control.messages import Name
 from psirp_stack.sealing.keys import MIN_SECRET_BYTES
+from storage.private import PrivateFileError, read_secret_file
 
 MAX_FILE_BYTES = 1024 * 1024
 MAX_SECRET_BYTES = 1024
@@ -211,11 +212,9 @@ def unprotected_links(file: NodeFile) -> list[LinkFile]:
 def read_secret(path: Path) -> bytes:
     """A domain's secret. Others must not be able to read it."""
     try:
-        if path.stat().st_mode & 0o077:
-            raise NodeConfigError(f"{path}: others can read this secret; expected mode 0600 (chmod 600 {path})")
-        secret = path.read_bytes().strip()
-    except OSError as error:
-        raise NodeConfigError(f"{path}: cannot be read ({error.strerror})") from None
+        secret = read_secret_file(path).strip()
+    except PrivateFileError as error:
+        raise NodeConfigError(str(error)) from None
     if not MIN_SECRET_BYTES <= len(secret) <= MAX_SECRET_BYTES:
         raise NodeConfigError(f"{path}: a secret has {MIN_SECRET_BYTES} to {MAX_SECRET_BYTES} bytes, not {len(secret)}")
     return secret

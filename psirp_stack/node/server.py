@@ -26,8 +26,8 @@ from psirp_stack.node.attachment import (
     framed,
     read_request,
 )
+from storage.private import FILE_MODE
 
-SOCKET_MODE = 0o660
 MAX_UNSENT_BYTES = 64 * 1024 * 1024
 """What may wait for an application that does not read."""
 BACKLOG = 64
@@ -123,7 +123,7 @@ class AttachmentServer:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         loop = asyncio.get_running_loop()
         # Nobody may connect between bind and chmod, so the file is born with these rights.
-        before = os.umask(0o777 & ~SOCKET_MODE)
+        before = os.umask(0o777 & ~FILE_MODE)
         try:
             self._server = await loop.create_unix_server(
                 lambda: _Attachment(self._node, self._open_ones), path=str(self.path), backlog=BACKLOG

@@ -53,8 +53,13 @@ from psirp_stack.sealing.channel import SealConfig
 from psirp_stack.sealing.keys import DomainKeys
 from psirp_stack.transport.versions import RetentionLimits, VersionsFor, in_memory
 from storage import Database
+from storage.private import make_private_folder, write_private_file
 
 Result = TypeVar("Result")
+
+LIFE_NAME = "life"
+VERSIONS_NAME = "versions.sqlite"
+RENDEZVOUS_NAME = "rendezvous.sqlite"
 
 KEEP_ALIVES_A_LEASE = 3.5
 SILENT_HELLOS = 3
@@ -134,13 +139,13 @@ class RunningNode:
         if NodeRole.RENDEZVOUS in file.roles:
             if file.data is None:
                 raise NodeConfigError("data: a node with the rendezvous role needs a directory for its store")
-            store = folder / file.data / "rendezvous.sqlite"
+            store = folder / file.data / RENDEZVOUS_NAME
             open_it = partial(Rendezvous.open, store, RendezvousConfig(lease=lease), now=loop.time(), verifier=verifier)
             rendezvous = await loop.run_in_executor(None, open_it)
             closing.append(rendezvous.close)
         versions_for = in_memory(boot, limits)
         if file.data is not None:
-            kept = Database.open(folder / file.data / "versions.sqlite", TRANSPORT_TABLES)
+            kept = Database.open(folder / file.data / VERSIONS_NAME, TRANSPORT_TABLES)
             versions_for = on_disk(kept, boot, limits)
             closing.append(kept.close)
         running = cls(
@@ -288,13 +293,11 @@ def next_boot(data: Path | None) -> int:
     boot = int(time.time() * LIVES_PER_SECOND)
     if data is None:
         return boot
-    data.mkdir(parents=True, exist_ok=True)
-    life = data / "life"
+    make_private_folder(data, (LIFE_NAME, VERSIONS_NAME, RENDEZVOUS_NAME))
+    life = data / LIFE_NAME
     if life.exists():
         boot = max(boot, int(life.read_text()) + 1)
-    fresh = life.with_suffix(".new")
-    fresh.write_text(f"{boot}\n")
-    fresh.replace(life)
+    write_private_file(life, f"{boot}\n".encode())
     return boot
 
 

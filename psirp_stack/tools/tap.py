@@ -14,11 +14,11 @@ from typing import Self
 from psirp_stack.links.tap import HEADER, MAX_TAP_PATH_BYTES
 from psirp_stack.tools.pcap import Record
 from psirp_stack.wire.numbers import ETHERTYPE
+from storage.private import close_to_others
 
 MAX_DATAGRAM_BYTES = 65_536 + HEADER.size
 POLL_SECONDS = 0.2
 RECEIVE_BUFFER_BYTES = 8 * 1024 * 1024
-ONLY_OWNER = 0o600
 
 
 class TapCapture:
@@ -34,7 +34,7 @@ class TapCapture:
         try:
             self._clear_the_way()
             self._socket.bind(str(path))
-            path.chmod(ONLY_OWNER)
+            close_to_others(path)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
             self._socket.settimeout(POLL_SECONDS)
         except BaseException:

@@ -190,7 +190,7 @@ def test_a_member_needs_the_domain_s_secret_and_not_its_key(tmp_path: Path, caps
     secret.write_bytes((first / "domain.secret").read_bytes())
     secret.chmod(0o640)
     assert keys(second, "setup", "two", "--member") == 2
-    assert "others can read this secret" in capsys.readouterr().err
+    assert "others can read" in capsys.readouterr().err
     secret.chmod(0o600)
     assert keys(second, "setup", "two", "--member") == 0
     assert set(files(second)) == {"domain.secret", "two.key", "two.pub", "trusted/two.pub"}

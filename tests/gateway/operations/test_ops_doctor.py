@@ -221,12 +221,14 @@ def test_a_file_where_the_store_should_be(tmp_path: Path) -> None:
     assert verdicts(check_permissions(tmp_path / "data" / "deeper", [])) == [FindingLevel.BAD]
 
 
-def test_a_store_that_everybody_can_look_into(tmp_path: Path) -> None:
+def test_a_store_that_others_can_look_into(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     data.chmod(0o755)
     assert verdicts(check_permissions(data, [])) == [FindingLevel.GOOD, FindingLevel.DOUBTFUL]
     data.chmod(0o750)
+    assert verdicts(check_permissions(data, [])) == [FindingLevel.GOOD, FindingLevel.DOUBTFUL]
+    data.chmod(0o700)
     assert verdicts(check_permissions(data, [])) == [FindingLevel.GOOD]
 
 

@@ -74,7 +74,7 @@ def test_keys_are_kept_in_files_that_nobody_else_reads(tmp_path: Path) -> None:
     with pytest.raises(KeyFileError, match="not overwritten"):
         save_key_pair(BOB, path)
     path.chmod(0o640)
-    with pytest.raises(KeyFileError, match="can be read by others"):
+    with pytest.raises(KeyFileError, match="others can read"):
         load_key_pair(path)
     save_public_key(ALICE.public, tmp_path / "a.pub")
     assert load_public_key(tmp_path / "a.pub") == ALICE.public

@@ -70,10 +70,10 @@ async def test_several_applications_share_one_node(node: RunningNode, path: Path
         assert node.node.request_table.subscribed_items == 1
 
 
-async def test_only_owner_and_group_may_attach(node: RunningNode, path: Path) -> None:
+async def test_only_its_owner_may_attach(node: RunningNode, path: Path) -> None:
     mode = path.stat().st_mode  # noqa: ASYNC240
     assert stat.S_ISSOCK(mode)
-    assert stat.S_IMODE(mode) == 0o660
+    assert stat.S_IMODE(mode) == 0o600
 
 
 async def test_the_socket_goes_with_the_node(tmp_path: Path, path: Path) -> None:

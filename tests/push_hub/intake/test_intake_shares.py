@@ -1,6 +1,7 @@
 """Names cost nothing: what an origin gets of fetches and parsers is counted by the network it is in."""
 
 import asyncio
+import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -173,8 +174,9 @@ async def test_very_many_attributes_are_not_taken_apart() -> None:
         assert await pool.read("http://a.example/", ATOM, atom([Item("a")])) is not None
 
 
-def test_what_lies_in_the_working_directory_is_not_run_by_a_parser(tmp_path: Path) -> None:
-    (tmp_path / "feedparser.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nraise SystemExit(3)\n")
+def test_what_lies_in_the_working_directory_or_pythonpath_is_not_run_by_a_parser(tmp_path: Path) -> None:
+    for name in ("feedparser.py", "sitecustomize.py", "usercustomize.py"):
+        (tmp_path / name).write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nraise SystemExit(3)\n")
     program = """
 import asyncio
 from push_hub.intake.config import IntakeConfig
@@ -191,7 +193,13 @@ async def main():
 asyncio.run(main())
 """
     done = subprocess.run(
-        [sys.executable, "-I", "-c", program], cwd=tmp_path, check=False, timeout=60, capture_output=True, text=True
+        [sys.executable, "-I", "-c", program],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONUSERBASE": str(tmp_path)},
+        check=False,
+        timeout=60,
+        capture_output=True,
+        text=True,
     )
     assert done.stdout == "1\n", done.stderr
     assert not (tmp_path / "ran").exists()
