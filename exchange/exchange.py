@@ -140,11 +140,15 @@ class Exchange:
             if walks.hears(key.reader, via):
                 walks.wake(key, item)
 
+    def has_room(self, item: ItemId) -> bool:
+        """Whether nobody is so far behind on an item that no more of it is to be taken."""
+        count, size = self._full.get(item, (0, 0))
+        return count < self.config.retention.held_count and size < self.config.retention.held_bytes
+
     def _check_room(self, draft: Draft) -> None:
-        count, size = self._full.get(draft.item, (0, 0))
-        bounds = self.config.retention
-        if count >= bounds.held_count or size >= bounds.held_bytes:
+        if not self.has_room(draft.item):
             self.counters.item_full += 1
+            count = self._full[draft.item][0]
             raise ItemFullError(f"{count} publications of {draft.name[:200]} wait for somebody here: try again later")
 
     # Sessions.
@@ -259,6 +263,11 @@ class Exchange:
     async def cursor(self, key: SessionKey, item: ItemId) -> int:
         """How far a session is on an item."""
         return await self._walks.cursor(key, item)
+
+    async def rewind(self, key: SessionKey, item: ItemId, position: int) -> None:
+        """Let a session that is further have what is behind a position again."""
+        if await self._walks.rewind(key, item, position):
+            self._walks.wake(key, item)
 
     async def is_wanted(self, item: ItemId) -> bool:
         return await self.router.is_wanted(item)

@@ -177,6 +177,14 @@ class Walks:
             self._keep(walk, known)
         return known
 
+    async def rewind(self, key: SessionKey, item: ItemId, position: int) -> bool:
+        """Whether the session has the item, and was further."""
+        is_known = item in self.fleeting[key] if key in self.fleeting else bool(await self._sessions.cursor(key, item))
+        if not is_known or await self.cursor(key, item) <= position:
+            return False
+        self._move((key, item), position)
+        return True
+
     def _move(self, walk: WalkKey, position: int) -> None:
         key, item = walk
         cursors = self.fleeting.get(key)

@@ -1,28 +1,35 @@
-"""What happened in the gateway, for whoever listens: small values, named in the past tense."""
+"""What happened between the gateway and its network, for whoever listens: small values, named in the past tense.
+
+What the sessions of protocols take or refuse is told by the exchange: see `exchange.model.ExchangeEvent`.
+"""
 
 from dataclasses import dataclass
 
+from exchange.model import OriginId, Profile
 from gateway.model import Crossing
 from identifiers import Identifier, ItemId
 
 
 @dataclass(frozen=True, slots=True)
 class CrossingOffered:
-    """The network is being given a publication of this domain."""
+    """The network is being given a publication that entered here, by the adapter `via`."""
 
     item: ItemId
-    crossing: Crossing
+    name: str
+    via: str
+    body: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class CrossingPublished:
-    """A publication of this domain is in the network."""
+    """A publication that entered here is in the network."""
 
-    kind: str
+    profile: Profile
     name: str
     item: ItemId
     version: Identifier
     size: int
+    origin: OriginId
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,25 +44,6 @@ class CrossingArrived:
     is_own: bool
     """It is one that this gateway published."""
     crossing: Crossing
-
-
-@dataclass(frozen=True, slots=True)
-class CrossingDelivered:
-    """A publication from the network was taken by an adapter."""
-
-    adapter: str
-    name: str
-    version: Identifier | None
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class DeliveryRefused:
-    """An adapter did not take a publication; the reason says whether that is the end of it."""
-
-    adapter: str
-    name: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +81,6 @@ GatewayEvent = (
     CrossingOffered
     | CrossingPublished
     | CrossingArrived
-    | CrossingDelivered
-    | DeliveryRefused
     | PublishFailed
     | ItemAsked
     | ItemSubscribed

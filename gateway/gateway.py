@@ -12,12 +12,15 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from exchange.exchange import Exchange, ExchangeConfig
+from exchange.sqlite import SqliteLog, SqliteSessions
 from gateway.access import AccessGuard, AccessRules
 from gateway.adapters.chat import ChatAdapter
 from gateway.adapters.chat_store import MIGRATIONS as CHAT_TABLES
 from gateway.adapters.chat_store import ChatStore
 from gateway.adapters.demand import MIGRATIONS as DEMAND_TABLES
 from gateway.adapters.demand import NetworkDemand
+from gateway.adapters.psirp import PsirpAdapter
 from gateway.adapters.push import PushAdapter
 from gateway.adapters.stream import StreamAdapter
 from gateway.admin.config import AdminConfig
@@ -28,7 +31,7 @@ from gateway.control import Control, ControlConfig
 from gateway.discovery import Discovery, DiscoveryConfig, Signpost
 from gateway.network import PsirpNetwork
 from gateway.scope_keys import ScopeKeys
-from gateway.store import MIGRATIONS, ControlStore
+from gateway.store import TABLES, ExportStore
 from gateway.telemetry.telemetry import Telemetry, both
 from gateway.tracing import TracesConfig
 from gateway.web.server import WebConfig, WebServer
@@ -113,8 +116,16 @@ class Gateway:
         return self._running.network
 
     @property
-    def store(self) -> ControlStore:
+    def exchange(self) -> Exchange:
+        return self._running.control.exchange
+
+    @property
+    def store(self) -> ExportStore:
         return self._running.store
+
+    @property
+    def psirp(self) -> PsirpAdapter:
+        return self._running.psirp
 
     @property
     def push(self) -> PushAdapter:
@@ -140,46 +151,60 @@ class Gateway:
             await self.node.listen(self.socket)
         client = await Client.attach(self.socket, application=config.name)
         database = Database.open(
-            config.data / DATABASE_NAME, [*MIGRATIONS, *BOOTSTRAPPING_TABLES, *CHAT_TABLES, *DEMAND_TABLES]
+            config.data / DATABASE_NAME, [*TABLES, *BOOTSTRAPPING_TABLES, *CHAT_TABLES, *DEMAND_TABLES]
         )
-        store = ControlStore(database)
-        network = PsirpNetwork(client, self.socket, self.access.admits, config.scope_keys)
-        control = Control(store, network, self._clock, config.control, self._observer, self.access.other_refusal)
-        push = PushAdapter(self.hub, config.naming, control, store, self._observer)
-        control.add(push)
+        store = ExportStore(database)
+        network = PsirpNetwork(client, self.access.admits, config.scope_keys)
+        exchange = self._exchange(database)
+        await exchange.start()
+        control = Control(exchange, self._clock, config.control, self.access.other_refusal)
+        psirp = PsirpAdapter(exchange, network, store, config.control.sweep_every, self._observer)
+        control.add_source(psirp)
+        push = PushAdapter(self.hub, config.naming, control, self._observer)
         demand = NetworkDemand(
             self.hub,
             config.naming,
             network,
-            partial(control.withdraw_from, push.name),
+            partial(psirp.withdraw_from, push.name),
             database,
             self._clock,
             self._observer,
         )
-        web = None if config.web is None else self._web_server(config.web, control, store)
-        self._parts = _Parts(client, database, store, network, control, push, demand, web)
-        self.bootstrapping.prepare(self.hub, client, store, control)
+        web = None if config.web is None else self._web_server(config.web, control, database)
+        self._parts = _Parts(client, database, store, network, control, psirp, push, demand, web)
+        self.bootstrapping.prepare(self.hub, client, store, psirp)
         await self.hub.start()
+        control.add(push)
         await push.start()
         demand.start()
         if web is not None:
             await web.start()
-        await control.start()
+        await psirp.start()
         await self.bootstrapping.start()
         await self.discovery.start(urlsplit(self.hub.local_url).port or 80)
         if config.admin is not None and self.telemetry is not None:
             self.admin = AdminServer(config.admin, self, self.telemetry, self._observer)
             await self.admin.start()
 
-    def _web_server(self, config: WebConfig, control: Control, store: ControlStore) -> WebServer:
+    def _exchange(self, database: Database) -> Exchange:
+        control = self.config.control
+        config = ExchangeConfig(
+            max_interests=control.max_per_subscriber,
+            max_lease=control.max_lease,
+            sweep_every=control.sweep_every,
+            first_wait=control.retry_base,
+            longest_wait=control.retry_cap,
+        )
+        return Exchange(SqliteLog(database), SqliteSessions(database), self._clock, config, self._observer)
+
+    def _web_server(self, config: WebConfig, control: Control, database: Database) -> WebServer:
         naming = self.config.naming
-        streams = StreamAdapter(config.streams, naming, control, store)
-        control.add(streams, hears_own=True)
+        streams = StreamAdapter(config.streams, naming, control)
+        control.add(streams)
         chat = None
         if config.chat is not None:
-            messages = ChatStore(store.database)
-            chat = ChatAdapter(config.chat, naming, control, messages, store, self._clock, self._observer)
-            control.add(chat, hears_own=True)
+            chat = ChatAdapter(config.chat, naming, control, ChatStore(database), self._clock, self._observer)
+            control.add(chat)
         return WebServer(config, streams, chat, self._observer)
 
     async def stop(self) -> None:
@@ -195,7 +220,8 @@ class Gateway:
             await self.bootstrapping.stop()
             await parts.demand.stop()
             await parts.push.stop()
-            await parts.control.stop()
+            await parts.psirp.stop()
+            await parts.control.exchange.stop()
             await self.hub.stop()
             await parts.client.close()
             parts.database.close()
@@ -214,9 +240,10 @@ class Gateway:
 class _Parts:
     client: Client
     database: Database
-    store: ControlStore
+    store: ExportStore
     network: PsirpNetwork
     control: Control
+    psirp: PsirpAdapter
     push: PushAdapter
     demand: NetworkDemand
     web: WebServer | None

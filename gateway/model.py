@@ -3,17 +3,19 @@
 Times are wall-clock seconds since the epoch; whoever reads the clock passes them in.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from exchange.model import Draft, SessionKey
+from exchange.ports import PassOverError, SessionReader
 from identifiers import Identifier, ItemId
 
 FOREVER = 1e12
 """An end of a subscription that is withdrawn, not waited for."""
 
 
-class RefusedError(Exception):
+class RefusedError(PassOverError):
     """Something that the gateway will not do; the text is for whoever asked."""
 
 
@@ -50,43 +52,47 @@ class ItemSubscription:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """A publication on its way between domains."""
+    """A publication that the network brought."""
 
-    kind: str
-    """The adapter that made it."""
-    name: str
-    content_type: str
-    body: bytes
-    self_url: str = ""
-    version: Identifier | None = None
-    """Set when it comes from the network."""
-    published_ms: int = 0
+    draft: Draft
+    version: Identifier
     hops: int | None = None
-    """Links of the network that it came by, when it came from there."""
+    """Links of the network that it came by; None: published on this very node."""
 
 
-class Adapter(Protocol):
-    """A protocol behind the control function."""
+class Adapter(SessionReader, Protocol):
+    """A protocol behind the control function. `RefusedError` from `deliver` is the end of it."""
 
     @property
-    def name(self) -> str:
-        """Short and unique; part of stored subscriptions."""
+    def keeps_rules(self) -> bool:
+        """Whether it asks the operator's rules at doors of its own, where more is known of who asks."""
 
     def item_of(self, what: str) -> ItemId:
         """The ids of a name of this protocol; `RefusedError` for what is none."""
 
-    async def deliver(self, crossing: Crossing, subscriptions: Sequence[ItemSubscription]) -> None:
-        """Hand a publication to these subscribers. What must not be lost is on disk when this returns; raising
-        means «bring it again»."""
+
+class Source(Protocol):
+    """Brings what is wanted here and is not published here."""
+
+    @property
+    def name(self) -> str:
+        """What it brings stands in the log as brought by this."""
+
+    def is_current(self, item: ItemId) -> bool:
+        """Whether the newest that it brought of an item is the newest there is, as far as anybody here can know."""
+
+    async def follow(self, item: ItemId, *, since_last: bool, key: SessionKey | None = None) -> None:
+        """Bring an item exactly as long as somebody wants it. `since_last`: with all that was missed since it was
+        followed last; otherwise from its current state on. If that is here already, session `key` begins with it."""
 
 
 Listener = Callable[[Crossing], Awaitable[None]]
 
 
 class InformationNetwork(Protocol):
-    """The information-centric network, as far as the control function needs it."""
+    """The information-centric network, as far as the gateway needs it."""
 
-    async def publish(self, item: ItemId, crossing: Crossing) -> Identifier:
+    async def publish(self, draft: Draft) -> Identifier:
         """A new version of an item; durable when this returns. Raises `NetworkError`."""
 
     async def advertise(self, item: ItemId) -> None: ...
@@ -97,9 +103,6 @@ class InformationNetwork(Protocol):
         """Have every version after `since` (or from the current one on) brought, in order, one at a time."""
 
     async def unsubscribe(self, item: ItemId) -> None: ...
-
-    async def recent(self, item: ItemId, since: Identifier | None) -> list[Crossing]:
-        """What is at hand of an item that is subscribed to: the versions after `since`, or else the current one."""
 
 
 class Advertising(Protocol):

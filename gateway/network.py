@@ -1,10 +1,9 @@
-"""The information-centric network behind the control function: a client of a PSIRP node."""
+"""The information-centric network behind the gateway: a client of a PSIRP node."""
 
-import asyncio
 from collections.abc import Callable
-from pathlib import Path
 
-from gateway.envelope import ENVELOPE_VERSION, EnvelopeError, Header
+from exchange.model import Draft
+from gateway.envelope import ENVELOPE_VERSION, EnvelopeError, Header, label, read_label
 from gateway.model import Crossing, Listener, NetworkError
 from gateway.scope_keys import ScopeKeys
 from identifiers import Identifier, ItemId
@@ -22,16 +21,13 @@ class PsirpNetwork:
     def __init__(
         self,
         client: Client,
-        socket: Path | None = None,
-        admits: Callable[[Crossing, bytes | None], bool] | None = None,
+        admits: Callable[[str, bytes | None], bool] | None = None,
         scope_keys: ScopeKeys | None = None,
     ) -> None:
-        """`admits` says of a crossing and the hash of the key that signed it whether it is taken."""
+        """`admits` says of a publication's name and the hash of the key that signed it whether it is taken."""
         self.client = client
         self._admits = admits
         self._scope_keys = ScopeKeys() if scope_keys is None else scope_keys
-        self._socket = socket
-        """Where the node is, for looking at what it has at hand; without it, `recent` knows nothing."""
         self.unreadable = 0
         """Versions that no gateway put together, or that are not sealed as they should be: they are passed over."""
         self._subscriptions: dict[ItemId, ItemListener] = {}
@@ -42,10 +38,16 @@ class PsirpNetwork:
         told = [self.client.serving(item.sid, item.rid) for item in self._subscriptions]
         return sum(one is not None and one.publisher is not None for one in told), len(told)
 
-    async def publish(self, item: ItemId, crossing: Crossing) -> Identifier:
-        header = Header(ENVELOPE_VERSION, crossing.kind, crossing.name, crossing.content_type, crossing.self_url)
+    async def publish(self, draft: Draft) -> Identifier:
+        header = Header(
+            ENVELOPE_VERSION, draft.profile, draft.name, draft.content_type, draft.attributes, draft.deadline_ms
+        )
+        item = draft.item
+        said = b"" if draft.origin is None else label(draft.origin, draft.known)
         try:
-            return await self.client.publish(item.sid, item.rid, self._scope_keys.put_up(item, header, crossing.body))
+            return await self.client.publish(
+                item.sid, item.rid, self._scope_keys.put_up(item, header, draft.body), attributes=said
+            )
         except (PsirpError, NotAttachedError) as error:
             raise _network_error(error) from error
 
@@ -87,40 +89,29 @@ class PsirpNetwork:
         except (PsirpError, NotAttachedError) as error:
             raise _network_error(error) from error
 
-    async def recent(self, item: ItemId, since: Identifier | None) -> list[Crossing]:
-        """Asked by an application of its own: the node tells one who comes late what it has, and the others nothing."""
-        if self._socket is None:
-            return []
-        found: list[ReceivedVersion] = []
-        try:
-            async with await Client.attach(self._socket, application="gateway, looking back") as client:
-                await client.subscribe(item.sid, item.rid, found.append, since=since)
-                # The node answers in order: when this answer is here, everything that it had at hand is too.
-                await client.status()
-                await asyncio.sleep(0)
-        except (PsirpError, NotAttachedError) as error:
-            raise _network_error(error) from error
-        return [crossing for publication in found if (crossing := self._opened(publication)) is not None]
-
     def _opened(self, publication: ReceivedVersion) -> Crossing | None:
+        item = _item_of(publication)
         try:
-            header, body = self._scope_keys.opened(_item_of(publication), publication.content)
+            header, body = self._scope_keys.opened(item, publication.content)
+            origin, known = read_label(publication.attributes)
         except EnvelopeError:
             self.unreadable += 1
             return None
-        crossing = Crossing(
-            header.kind,
+        if self._admits is not None and not self._admits(header.name, publication.signer):
+            return None
+        draft = Draft(
+            item,
             header.name,
+            header.profile,
             header.content_type,
             body,
-            header.self_url,
-            Identifier(publication.version),
+            header.attributes,
             publication.published_ms,
-            publication.hops,
+            header.deadline_ms,
+            origin,
+            known,
         )
-        if self._admits is not None and not self._admits(crossing, publication.signer):
-            return None
-        return crossing
+        return Crossing(draft, Identifier(publication.version), publication.hops)
 
     async def explain(self, item: ItemId) -> Why:
         try:

@@ -1,8 +1,9 @@
-"""The gateway's own tables: subscriptions of all protocols, how far each item was delivered, and cursors."""
+"""The gateway's own table: what it publishes in the network. All else that it keeps is in the exchange's."""
 
-from collections.abc import Sequence
+import asyncio
+from functools import partial
 
-from gateway.model import Crossing, ItemSubscription
+from exchange.sqlite import EXCHANGE_TABLES
 from identifiers import Identifier, ItemId
 from storage import Database, Migration, Transaction
 
@@ -48,173 +49,85 @@ MIGRATIONS = [
         # version that is published again after a newer one would be news to everybody.
         ["CREATE TABLE export_positions (what TEXT PRIMARY KEY, position INTEGER NOT NULL) WITHOUT ROWID"],
     ),
+    Migration(
+        "gateway",
+        3,
+        # Subscriptions, what arrived and was not taken yet, and how far everything is, move into the exchange. What
+        # waited in the inbox is the first of its item in the log, and every session begins before it. Sessions of open
+        # streams ended with their process.
+        [
+            """INSERT INTO exchange_sessions (reader, who, state, base, changed)
+                SELECT DISTINCT adapter, who, 'live', 0, 0.0 FROM control_subscriptions WHERE adapter != 'stream'""",
+            """INSERT INTO exchange_interests (reader, who, name, item, place, until, convert)
+                SELECT adapter, who, what, item, "where", until, '' FROM control_subscriptions
+                WHERE adapter != 'stream'""",
+            """INSERT INTO exchange_cursors (reader, who, item, position)
+                SELECT DISTINCT adapter, who, item, 0 FROM control_subscriptions WHERE adapter != 'stream'""",
+            """INSERT INTO exchange_log (item, gateway, number, via, name, profile, content_type, attributes, known,
+                digest, published_ms, deadline_ms, appended_ms, body)
+                SELECT item, gateway, last + row_number() OVER (ORDER BY inbox.rowid), 'psirp', name,
+                CASE kind WHEN 'push' THEN 'document' WHEN 'chat' THEN 'message' ELSE 'event' END, content_type,
+                CASE self_url WHEN '' THEN '' ELSE json_array(json_array('self', self_url)) END, x'', x'',
+                published_ms, 0, published_ms, body FROM inbox, exchange_self""",
+            """INSERT INTO exchange_reached (item, gateway, number, position, at_ms)
+                SELECT item, gateway, number, position, appended_ms FROM exchange_log WHERE via = 'psirp'""",
+            "UPDATE exchange_self SET last = last + (SELECT count(*) FROM inbox)",
+            """INSERT INTO exchange_marks (source, key, value)
+                SELECT 'psirp', lower(hex(item)), version FROM inbox
+                UNION SELECT 'psirp', lower(hex(item)), version FROM taken_versions
+                WHERE item NOT IN (SELECT item FROM inbox)
+                UNION SELECT 'push', what, position FROM export_positions
+                UNION SELECT name, '', position FROM cursors""",
+            "DROP TABLE control_subscriptions",
+            "DROP TABLE taken_versions",
+            "DROP TABLE inbox",
+            "DROP TABLE export_positions",
+            "DROP TABLE cursors",
+        ],
+    ),
 ]
+TABLES = [*EXCHANGE_TABLES, *MIGRATIONS]
+"""In this order: what the gateway's tables held moves into the exchange's."""
 
-_COLUMNS = 'adapter, who, what, "where", item, until'
 
-
-class ControlStore:
-    """Reads are immediate, from the last committed state; what writes is a function for `Database.write`."""
+class ExportStore:
+    """Items that are published in the network. Reads are immediate, from the last committed state."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
 
-    def live(self, item: ItemId, now: float) -> list[ItemSubscription]:
-        rows = self.database.read(
-            f"SELECT {_COLUMNS} FROM control_subscriptions WHERE item = ? AND until > ?",  # noqa: S608
-            (bytes(item), now),
-        )
-        return [_subscription(row) for row in rows]
-
-    def wanted_items(self, after: bytes, limit: int, now: float) -> list[bytes]:
-        """Items with live subscriptions, in order, after one that is known."""
-        rows = self.database.read(
-            "SELECT DISTINCT item FROM control_subscriptions WHERE item > ? AND until > ? ORDER BY item LIMIT ?",
-            (after, now, limit),
-        )
-        return [item for (item,) in rows]
-
-    def ended(self, now: float, limit: int) -> list[ItemSubscription]:
-        rows = self.database.read(
-            f"SELECT {_COLUMNS} FROM control_subscriptions WHERE until <= ? ORDER BY until LIMIT ?",  # noqa: S608
-            (now, limit),
-        )
-        return [_subscription(row) for row in rows]
-
-    def of_adapter(self, adapter: str) -> list[ItemSubscription]:
-        rows = self.database.read(
-            f"SELECT {_COLUMNS} FROM control_subscriptions WHERE adapter = ?",  # noqa: S608
-            (adapter,),
-        )
-        return [_subscription(row) for row in rows]
-
-    def count(self, adapter: str, who: str) -> int:
-        rows = self.database.read(
-            "SELECT count(*) FROM control_subscriptions WHERE adapter = ? AND who = ?", (adapter, who)
-        )
-        return int(rows[0][0])
-
-    def has(self, adapter: str, who: str, what: str) -> bool:
-        key = (adapter, who, what)
-        return bool(
-            self.database.read("SELECT 1 FROM control_subscriptions WHERE adapter = ? AND who = ? AND what = ?", key)
-        )
-
-    def taken(self, item: ItemId) -> Identifier | None:
-        rows = self.database.read("SELECT version FROM taken_versions WHERE item = ?", (bytes(item),))
-        return Identifier(rows[0][0]) if rows else None
-
-    def waiting(self, item: ItemId) -> Crossing | None:
-        """What arrived and perhaps was not delivered, because the gateway was killed."""
-        rows = self.database.read(
-            "SELECT kind, name, content_type, body, self_url, version, published_ms FROM inbox WHERE item = ?",
-            (bytes(item),),
-        )
-        if not rows:
-            return None
-        kind, name, content_type, body, self_url, version, published_ms = rows[0]
-        return Crossing(kind, name, content_type, body, self_url, Identifier(version), published_ms)
-
-    def cursor(self, name: str) -> int:
-        rows = self.database.read("SELECT position FROM cursors WHERE name = ?", (name,))
-        return int(rows[0][0]) if rows else 0
-
-    def exported(self, what: str) -> int:
-        """How far the publications under a name are in the network."""
-        rows = self.database.read("SELECT position FROM export_positions WHERE what = ?", (what,))
-        return int(rows[0][0]) if rows else 0
-
-    def exports(self, after: bytes, limit: int) -> Sequence[tuple[bytes, str, str]]:
-        return self.database.read(
-            "SELECT item, adapter, what FROM exports WHERE item > ? ORDER BY item LIMIT ?", (after, limit)
-        )
+    def exports(self, after: bytes, limit: int) -> list[ItemId]:
+        rows = self.database.read("SELECT item FROM exports WHERE item > ? ORDER BY item LIMIT ?", (after, limit))
+        return [item_from(item) for (item,) in rows]
 
     def is_export(self, item: ItemId) -> bool:
         return self.exporter(item) is not None
+
+    def name_of(self, item: ItemId) -> str | None:
+        """The name that this gateway publishes an item by."""
+        rows = self.database.read("SELECT what FROM exports WHERE item = ?", (bytes(item),))
+        return str(rows[0][0]) if rows else None
 
     def exporter(self, item: ItemId) -> str | None:
         """The adapter that publishes an item."""
         rows = self.database.read("SELECT adapter FROM exports WHERE item = ?", (bytes(item),))
         return str(rows[0][0]) if rows else None
 
-    # Pieces of work for `Database.write`.
+    async def export(self, item: ItemId, adapter: str, what: str) -> None:
+        await asyncio.wrap_future(self.database.write(partial(_export, item, adapter, what)))
 
-    @staticmethod
-    def put(subscription: ItemSubscription, tx: Transaction) -> None:
-        tx.execute(
-            f"INSERT INTO control_subscriptions ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?) "  # noqa: S608
-            'ON CONFLICT DO UPDATE SET "where" = excluded."where", item = excluded.item, until = excluded.until',
-            (
-                subscription.adapter,
-                subscription.who,
-                subscription.what,
-                subscription.where,
-                bytes(subscription.item),
-                subscription.until,
-            ),
-        )
+    async def unexport(self, item: ItemId) -> None:
+        await asyncio.wrap_future(self.database.write(partial(_unexport, item)))
 
-    @staticmethod
-    def drop(adapter: str, who: str, what: str, tx: Transaction) -> bytes | None:
-        """Says which item it was about."""
-        rows = tx.execute(
-            "DELETE FROM control_subscriptions WHERE adapter = ? AND who = ? AND what = ? RETURNING item",
-            (adapter, who, what),
-        )
-        return rows[0][0] if rows else None
 
-    @staticmethod
-    def receive(item: ItemId, version: Identifier, crossing: Crossing, tx: Transaction) -> None:
-        """Keep a version until it was delivered; the one before it has been, since they come one at a time."""
-        tx.execute(
-            "INSERT OR REPLACE INTO inbox VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                bytes(item),
-                bytes(version),
-                crossing.kind,
-                crossing.name,
-                crossing.content_type,
-                crossing.self_url,
-                crossing.published_ms,
-                crossing.body,
-            ),
-        )
+def _export(item: ItemId, adapter: str, what: str, tx: Transaction) -> None:
+    tx.execute("INSERT OR IGNORE INTO exports VALUES (?, ?, ?)", (bytes(item), adapter, what))
 
-    @staticmethod
-    def took(item: ItemId, version: Identifier, tx: Transaction) -> None:
-        """Everybody here has the version: the network is asked for what follows it."""
-        tx.execute("INSERT OR REPLACE INTO taken_versions VALUES (?, ?)", (bytes(item), bytes(version)))
-        tx.execute("DELETE FROM inbox WHERE item = ?", (bytes(item),))
 
-    @staticmethod
-    def forget_taken(item: ItemId, tx: Transaction) -> None:
-        tx.execute("DELETE FROM taken_versions WHERE item = ?", (bytes(item),))
-        tx.execute("DELETE FROM inbox WHERE item = ?", (bytes(item),))
-
-    @staticmethod
-    def export(item: ItemId, adapter: str, what: str, tx: Transaction) -> None:
-        tx.execute("INSERT OR IGNORE INTO exports VALUES (?, ?, ?)", (bytes(item), adapter, what))
-
-    @staticmethod
-    def unexport(item: ItemId, tx: Transaction) -> None:
-        tx.execute("DELETE FROM exports WHERE item = ?", (bytes(item),))
-
-    @staticmethod
-    def exported_to(what: str, position: int, tx: Transaction) -> None:
-        tx.execute("INSERT OR REPLACE INTO export_positions VALUES (?, ?)", (what, position))
-
-    @staticmethod
-    def move_cursor(name: str, position: int, tx: Transaction) -> None:
-        tx.execute("INSERT OR REPLACE INTO cursors VALUES (?, ?)", (name, position))
+def _unexport(item: ItemId, tx: Transaction) -> None:
+    tx.execute("DELETE FROM exports WHERE item = ?", (bytes(item),))
 
 
 def item_from(packed: bytes) -> ItemId:
     half = len(packed) // 2
     return ItemId(Identifier(packed[:half]), Identifier(packed[half:]))
-
-
-def _subscription(row: Sequence[object]) -> ItemSubscription:
-    adapter, who, what, where, item, until = row
-    if not isinstance(item, bytes) or not isinstance(until, float):
-        raise TypeError("a row of another table")
-    return ItemSubscription(str(adapter), str(who), str(what), str(where), item_from(item), until)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway.access.rules import AccessRequest, AccessRules, Act, EntrySide
-from gateway.model import NOBODY_KNOWN, Asker, Crossing
+from gateway.model import NOBODY_KNOWN, Asker
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +38,14 @@ class AccessGuard:
 
     # For the network.
 
-    def admits(self, crossing: Crossing, signer: bytes | None) -> bool:
+    def admits(self, name: str, signer: bytes | None) -> bool:
         """Whether what another gateway published is taken here."""
         request = AccessRequest(
-            Act.PUBLISH, crossing.name, EntrySide.NETWORK, signer=None if signer is None else signer.hex().lower()
+            Act.PUBLISH, name, EntrySide.NETWORK, signer=None if signer is None else signer.hex().lower()
         )
         reason = self._count(self.rules.refusal(request))
         if reason is not None and self._observer is not None:
-            self._observer(ArrivalRefused(crossing.name, reason))
+            self._observer(ArrivalRefused(name, reason))
         return reason is None
 
     def _count(self, reason: str | None) -> str | None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from exchange.model import Draft, Interest, LogEntry, Profile, SessionKey
 from gateway.access.rules import Act
 from gateway.adapters.chat_messages import (
     CONTENT_TYPE,
@@ -34,9 +35,9 @@ from gateway.adapters.chat_messages import (
 from gateway.adapters.chat_store import ChatStore, Line, MessageState
 from gateway.adapters.keyed_worker import KeyedWorker
 from gateway.control import Control
+from gateway.envelope import SELF
 from gateway.events import GatewayEvent, GatewayStoreFailed, PublishFailed
-from gateway.model import NOBODY_KNOWN, Asker, Crossing, ItemSubscription, NetworkError, NotAllowedError, RefusedError
-from gateway.store import ControlStore
+from gateway.model import NOBODY_KNOWN, Asker, NetworkError, NotAllowedError, RefusedError
 from identifiers import ItemId, Naming, TopicError
 from identifiers.naming import split_user
 from storage import StorageError, Transaction
@@ -82,6 +83,9 @@ class TakenError(Exception):
 
 class ChatAdapter:
     name = "chat"
+    hears_own = True
+    """People of one gateway talk to each other, too."""
+    keeps_rules = True
 
     def __init__(
         self,
@@ -89,7 +93,6 @@ class ChatAdapter:
         naming: Naming,
         control: Control,
         store: ChatStore,
-        subscriptions: ControlStore,
         clock: Callable[[], float],
         observer: Callable[[GatewayEvent], None] | None = None,
     ) -> None:
@@ -101,7 +104,6 @@ class ChatAdapter:
         self._clock = clock
         self._observer = observer
         self._pages: dict[str, set[asyncio.Event]] = {}
-        self._subscriptions = subscriptions
         self._sending = KeyedWorker(self._send, observer)
         self._confirming = KeyedWorker(self._confirm, observer)
         self._sweeping: asyncio.Task[None] | None = None
@@ -119,22 +121,21 @@ class ChatAdapter:
             raise RefusedError(str(error)) from None
         return ItemId(self._naming.of_seed(domain), self._naming.of_seed(user + RECEIPTS))
 
-    async def deliver(self, crossing: Crossing, subscriptions: Sequence[ItemSubscription]) -> None:
-        if crossing.kind != self.name:
-            raise RefusedError(f"a publication of {crossing.kind!r} is no message")
+    async def deliver(self, key: SessionKey, entry: LogEntry, interests: Sequence[Interest]) -> None:
+        if entry.draft.profile is not Profile.MESSAGE:
+            raise RefusedError(f"a publication of the profile {entry.draft.profile!s} is no message")
         try:
-            document = read(crossing.body)
+            document = read(entry.draft.body)
         except ChatError as error:
             raise RefusedError(str(error)) from None
-        for subscription in subscriptions:
-            partner = subscription.what.removesuffix(RECEIPTS)
+        for interest in interests:
+            partner = interest.name.removesuffix(RECEIPTS)
             # On the item of somebody's name stands only what they say themselves.
             if document.creator != partner:
                 raise RefusedError(f"{document.creator} wrote on the item of {partner}")
-            await self._take(document, subscription, is_receipt=partner != subscription.what)
+            await self._take(document, key.who, is_receipt=partner != interest.name)
 
-    async def _take(self, document: ChatMessage | Receipt, subscription: ItemSubscription, *, is_receipt: bool) -> None:
-        user = subscription.who
+    async def _take(self, document: ChatMessage | Receipt, user: str, *, is_receipt: bool) -> None:
         if isinstance(document, Receipt):
             if is_receipt and document.to == user:
                 received, begins = document.received, document.begins
@@ -167,7 +168,7 @@ class ChatAdapter:
 
         A conversation that the rules forbid stays, with what was said, and goes on when they allow it again.
         """
-        held = {(one.who, one.what) for one in self._subscriptions.of_adapter(self.name)}
+        held = {(one.who, one.what) for one in await self._control.held(self.name)}
         wanted: set[tuple[str, str]] = set()
         forbidden = 0
         after = ("", "")
@@ -336,7 +337,10 @@ class ChatAdapter:
         """What became of it; None when it is to be tried again."""
         try:
             async with asyncio.timeout(self.config.publish_timeout):
-                await self._control.publish(self, Crossing(self.name, what, CONTENT_TYPE, document, link_of(user)))
+                await self._control.publish(
+                    self,
+                    Draft(self.item_of(what), what, Profile.MESSAGE, CONTENT_TYPE, document, ((SELF, link_of(user)),)),
+                )
         except (NetworkError, RefusedError, TimeoutError) as error:
             lasting = error.lasting if isinstance(error, NetworkError) else isinstance(error, RefusedError)
             self._tell(PublishFailed(what, str(error) or "the network did not take it in time", lasting))

@@ -1,32 +1,32 @@
 """WebSub and PubSubHubbub behind the control function: the hub's subscribers and publications, both ways.
 
-Out: the hub's log is read behind a cursor, so nothing that was acknowledged to a publisher is forgotten, whatever is
-killed when. In: what arrives is given to the hub's own intake, which finds out what is new and fans it out.
+Out of the hub: its log is read behind a mark that is written in one commit with what was read, so nothing that was
+acknowledged to a publisher is forgotten, whatever is killed when. Into the hub: what other adapters and the network
+brought is given to its own intake, which finds out what is new and fans it out.
 """
 
 import asyncio
 import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from functools import partial
 
+from exchange.model import Draft, Interest, LogEntry, Mark, Profile, SessionKey
 from gateway.control import Control
+from gateway.envelope import SELF
 from gateway.events import GatewayEvent, GatewayStoreFailed, PublishFailed
-from gateway.model import Crossing, ItemSubscription, NetworkError, RefusedError
-from gateway.store import ControlStore
+from gateway.model import NetworkError, RefusedError
 from identifiers import ItemId, Naming, Topic, TopicError
 from push_hub.hub import Hub
 from push_hub.model import Content, HubPublication
 from push_hub.protocol.requests import RequestError
 from storage import StorageError
+from storage.backoff import BackOff, Waits
 
-CURSOR = "push"
 PAGE = 200
 TOPICS_AT_ONCE = 32
 CHANGES_AT_ONCE = 16
-FIRST_WAIT = 0.2
 LONGEST_WAIT = 10.0
+UNTIL_THERE_IS_ROOM = BackOff(0.2, longest=LONGEST_WAIT)
 THE_HUB = "hub"
 """Who subscribes: the hub stands for all its callbacks, whose leases it keeps itself."""
 
@@ -35,19 +35,20 @@ class PushAdapter:
     """The hub as one subscriber for each of its topics, and as the publisher of what it accepts."""
 
     name = "push"
+    hears_own = False
+    """Its own subscribers were served before it published anything here."""
+    keeps_rules = True
 
     def __init__(
         self,
         hub: Hub,
         naming: Naming,
         control: Control,
-        store: ControlStore,
         observer: Callable[[GatewayEvent], None] | None = None,
     ) -> None:
         self._hub = hub
         self._naming = naming
         self._control = control
-        self._store = store
         self._observer = observer
         self._wake = asyncio.Event()
         self._changed: OrderedDict[str, bool] = OrderedDict()
@@ -55,8 +56,6 @@ class PushAdapter:
         self._news = asyncio.Event()
         self._busy: set[str] = set()
         self._tasks: list[asyncio.Task[None]] = []
-        self._written: dict[str, Future[None]] = {}
-        """Positions that are on their way to the disk."""
         hub.add_listener(self)
 
     def item_of(self, what: str) -> ItemId:
@@ -89,16 +88,17 @@ class PushAdapter:
 
     # What the control function brings.
 
-    async def deliver(self, crossing: Crossing, subscriptions: Sequence[ItemSubscription]) -> None:
-        if crossing.kind != self.name:
-            raise RefusedError(f"a publication of {crossing.kind!r} is no document of a topic")
-        secure = crossing.name.startswith("https:")
-        content = Content(crossing.content_type, crossing.body)
-        for subscription in subscriptions:
+    async def deliver(self, key: SessionKey, entry: LogEntry, interests: Sequence[Interest]) -> None:
+        draft = entry.draft
+        if draft.profile is not Profile.DOCUMENT:
+            raise RefusedError(f"a publication of the profile {draft.profile!s} is no document of a topic")
+        secure = draft.name.startswith("https:")
+        content = Content(draft.content_type, draft.body)
+        for interest in interests:
             # What was fetched without protection is never given to who asked for the protected spelling.
-            if secure or not subscription.what.startswith("https:"):
+            if secure or not interest.name.startswith("https:"):
                 try:
-                    await self._hub.bring(subscription.what, crossing.self_url or subscription.what, content)
+                    await self._hub.bring(interest.name, draft.attribute(SELF) or interest.name, content)
                 except RequestError as error:
                     raise RefusedError(str(error)) from error
 
@@ -106,7 +106,7 @@ class PushAdapter:
 
     async def _compare(self) -> None:
         """Subscriptions may have come or gone between the hub's last word and a kill."""
-        known = {subscription.what for subscription in self._store.of_adapter(self.name)}
+        known = {subscription.what for subscription in await self._control.held(self.name)}
         wanted: set[str] = set()
         after = ""
         while page := self._hub.subscriptions.topics(after, PAGE):
@@ -147,7 +147,8 @@ class PushAdapter:
     # Publications.
 
     async def _export(self) -> None:
-        position = self._store.cursor(CURSOR)
+        log = self._control.exchange.log
+        position = _number(await log.mark(self.name, ""))
         while True:
             self._wake.clear()
             try:
@@ -157,8 +158,8 @@ class PushAdapter:
                     continue
                 await self._export_page(page)
                 position = page[-1].id
-                # Not waited for: until it is written, positions say what was published. Writes keep their order.
-                self._store.database.write(partial(ControlStore.move_cursor, CURSOR, position))
+                # Until it is written, positions of topics say what is in the log already.
+                await log.put_marks([Mark(self.name, "", position)])
             except StorageError as error:
                 self._tell(GatewayStoreFailed(str(error)))
                 await asyncio.sleep(LONGEST_WAIT)
@@ -172,51 +173,48 @@ class PushAdapter:
         ended = await asyncio.gather(
             *(self._export_topic(some, gate) for some in by_topic.values()), return_exceptions=True
         )
-        self._written = {topic: written for topic, written in self._written.items() if not written.done()}
         for error in ended:
             if error is not None:
                 raise error
 
     async def _export_topic(self, publications: list[HubPublication], gate: asyncio.Semaphore) -> None:
         async with gate:
+            reached = _number(await self._control.exchange.log.mark(self.name, publications[0].topic))
             for publication in publications:
-                if publication.id <= self._store.exported(publication.topic):
-                    continue  # before a kill
-                # The next one may be published only when it is certain that this one never is again.
-                before = self._written.pop(publication.topic, None)
-                if before is not None:
-                    await asyncio.wrap_future(before)
-                await self._export_one(publication)
-                work = partial(ControlStore.exported_to, publication.topic, publication.id)
-                self._written[publication.topic] = self._store.database.write(work)
+                if publication.id > reached:
+                    await self._export_one(publication)
 
     async def _export_one(self, publication: HubPublication) -> None:
+        """Put it into the log, in one commit with how far its topic is: it never stands there twice."""
         if self._hub.canary is not None and publication.topic == self._hub.canary.topic:
             return
         content = publication.content
         try:
             # One spelling, so that two gateways which heard of it by different ones publish the same version.
-            name = Topic.parse(publication.topic).url
+            topic = Topic.parse(publication.topic)
+            item = self._naming.of_topic(topic)
         except TopicError as error:
             self._tell(PublishFailed(publication.topic, str(error), True))
             return
-        crossing = Crossing(self.name, name, content.content_type, content.body, publication.self_url)
-        wait = FIRST_WAIT
+        attributes = ((SELF, publication.self_url),) if publication.self_url else ()
+        draft = Draft(item, topic.url, Profile.DOCUMENT, content.content_type, content.body, attributes)
+        waits = Waits(UNTIL_THERE_IS_ROOM)
         while True:
             try:
-                await self._control.publish(self, crossing)
+                await self._control.publish(self, draft, marks=[Mark(self.name, publication.topic, publication.id)])
             except RefusedError as error:
                 self._tell(PublishFailed(publication.topic, str(error), True))
                 return
             except NetworkError as error:
-                self._tell(PublishFailed(publication.topic, str(error), error.lasting))
-                if error.lasting:
-                    return
-                await asyncio.sleep(wait)
-                wait = min(2 * wait, LONGEST_WAIT)
-                continue
-            return
+                self._tell(PublishFailed(publication.topic, str(error), False))
+                await asyncio.sleep(waits.next())
+            else:
+                return
 
     def _tell(self, event: GatewayEvent) -> None:
         if self._observer is not None:
             self._observer(event)
+
+
+def _number(mark: int | bytes | None) -> int:
+    return mark if isinstance(mark, int) else 0

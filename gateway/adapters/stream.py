@@ -1,4 +1,4 @@
-"""Plain readers and writers behind the control function: one subscription for each open stream, gone with it.
+"""Plain readers and writers behind the control function: one session for each open stream, gone with it.
 
 No HTTP here: `gateway.web.stream_routes` writes to connections what a `ReaderStream` has for them.
 """
@@ -6,24 +6,20 @@ No HTTP here: `gateway.web.stream_routes` writes to connections what a `ReaderSt
 import asyncio
 import contextlib
 import secrets
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
+from exchange.model import CURRENT, Draft, Interest, LogEntry, OriginId, Profile, SessionKey, Start
 from gateway.access.rules import Act
 from gateway.control import Control
-from gateway.model import NOBODY_KNOWN, Asker, Crossing, ItemSubscription, NetworkError, NotAllowedError, RefusedError
-from gateway.store import ControlStore
-from identifiers import Identifier, IdentifierSyntaxError, ItemId, Naming, Topic, TopicError
+from gateway.envelope import SELF
+from gateway.model import NOBODY_KNOWN, Asker, NotAllowedError, RefusedError
+from identifiers import IdentifierSyntaxError, ItemId, Naming, Topic, TopicError
 
-TOPIC_DOCUMENT = "push"
-"""What is published here is a document of a topic, as the hubs' are: theirs and ours are one version if they are equal,
-and subscribers of any protocol get either."""
 ITEM_PREFIX = "item:"
 """Marks a name that is a pair of ids; no topic begins like this."""
-REMEMBERED = 256
-"""Versions that a stream knows it has sent."""
 NOTE_BYTES = 512
 """What an event costs beside its body."""
 
@@ -48,17 +44,14 @@ class StreamConfig:
     body_timeout: float = 30.0
     write_timeout: float = 30.0
     heartbeat: float = 20.0
-    lease: float = 120.0
-    """How long the subscription of a stream outlives a gateway that was killed."""
-    publish_timeout: float = 30.0
     tokens: tuple[str, ...] = ()
     """Who publishes must show one of these."""
     anyone_may_publish: bool = True
     """Without tokens: whether everybody may publish, or nobody."""
     publish_below: tuple[str, ...] = ()
     """Only topics that begin like one of these may be published; none: all."""
-    hidden_kinds: frozenset[str] = frozenset({"chat"})
-    """Publications of these adapters are for their own readers: who asks for the item here is not shown them."""
+    hidden: frozenset[Profile] = frozenset({Profile.MESSAGE})
+    """Publications of these profiles are for those they are sent to: who asks for the item here is not shown them."""
     cors_origins: tuple[str, ...] = ()
     """Sites whose scripts may use the facade; `*` for all."""
 
@@ -76,14 +69,12 @@ class ReaderStream:
         """Called once when the reader is too far behind: whoever writes to it may be waiting just for it."""
         self._max_bytes = max_bytes
         self._bytes = 0
-        self._waiting: deque[Crossing] = deque()
-        self._held: deque[Crossing] | None = deque()
-        self._sent: OrderedDict[tuple[Identifier | None, int], None] = OrderedDict()
+        self._waiting: deque[LogEntry] = deque()
         self._wake = asyncio.Event()
 
-    def offer(self, crossing: Crossing) -> None:
+    def offer(self, entry: LogEntry) -> None:
         """Put behind what is waiting; a reader that is too far behind is marked for cutting off."""
-        cost = len(crossing.body) + NOTE_BYTES
+        cost = entry.size + NOTE_BYTES
         # A single document passes however large it is: the network has its own bound.
         if self.overrun or (self._bytes and self._bytes + cost > self._max_bytes):
             if not self.overrun:
@@ -93,37 +84,11 @@ class ReaderStream:
                     self.on_overrun()
             return
         self._bytes += cost
-        if self._held is not None:
-            self._held.append(crossing)
-        else:
-            self._append(crossing)
-
-    def begin(self, earlier: Sequence[Crossing]) -> None:
-        """Start with what was there before; what came meanwhile follows, as far as it is later."""
-        held, self._held = self._held or deque(), None
-        for crossing in earlier:
-            self._bytes += len(crossing.body) + NOTE_BYTES
-            self._append(crossing)
-        newest = max((crossing.published_ms for crossing in earlier), default=-1)
-        for crossing in held:
-            if crossing.published_ms >= newest:
-                self._append(crossing)
-            else:
-                self._bytes -= len(crossing.body) + NOTE_BYTES
-
-    def _append(self, crossing: Crossing) -> None:
-        key = (crossing.version, crossing.published_ms)
-        if key in self._sent:
-            self._bytes -= len(crossing.body) + NOTE_BYTES
-            return
-        self._sent[key] = None
-        if len(self._sent) > REMEMBERED:
-            self._sent.popitem(last=False)
-        self._waiting.append(crossing)
+        self._waiting.append(entry)
         self._wake.set()
 
-    async def next(self, seconds: float) -> Crossing | None:
-        """The next version, or None when there is none within so long (or none will come: see `overrun`)."""
+    async def next(self, seconds: float) -> LogEntry | None:
+        """The next publication, or None when there is none within so long (or none will come: see `overrun`)."""
         if not self._waiting and not self.overrun:
             self._wake.clear()
             with contextlib.suppress(TimeoutError):
@@ -131,9 +96,9 @@ class ReaderStream:
                     await self._wake.wait()
         if self.overrun or self.forbidden or not self._waiting:
             return None
-        crossing = self._waiting.popleft()
-        self._bytes -= len(crossing.body) + NOTE_BYTES
-        return crossing
+        entry = self._waiting.popleft()
+        self._bytes -= entry.size + NOTE_BYTES
+        return entry
 
     def wake(self) -> None:
         self._wake.set()
@@ -143,12 +108,13 @@ class StreamAdapter:
     """Every open stream is a subscriber by itself."""
 
     name = "stream"
+    hears_own = True
+    keeps_rules = False
 
-    def __init__(self, config: StreamConfig, naming: Naming, control: Control, store: ControlStore) -> None:
+    def __init__(self, config: StreamConfig, naming: Naming, control: Control) -> None:
         self.config = config
         self._naming = naming
         self._control = control
-        self._store = store
         self._open: dict[str, ReaderStream] = {}
         self._per_client: dict[str, int] = {}
         self.closing = False
@@ -169,37 +135,31 @@ class StreamAdapter:
         except (TopicError, IdentifierSyntaxError) as error:
             raise RefusedError(str(error)) from None
 
-    async def start(self) -> None:
-        """Streams of a gateway that was killed are not there any more."""
-        for subscription in self._store.of_adapter(self.name):
-            await self._control.unsubscribe(self, subscription.who, subscription.what)
-
     def close(self) -> None:
         """End all streams; their readers come back to whoever listens then."""
         self.closing = True
         for stream in self._open.values():
             stream.wake()
 
-    async def deliver(self, crossing: Crossing, subscriptions: Sequence[ItemSubscription]) -> None:
-        if crossing.kind in self.config.hidden_kinds:
-            raise RefusedError(f"a publication of {crossing.kind!r} is not shown to everybody")
-        for subscription in subscriptions:
-            stream = self._open.get(subscription.who)
-            if stream is not None:
-                stream.offer(crossing)
+    async def deliver(self, key: SessionKey, entry: LogEntry, interests: Sequence[Interest]) -> None:
+        if entry.draft.profile in self.config.hidden:
+            raise RefusedError(f"a publication of the profile {entry.draft.profile!s} is not shown to everybody")
+        stream = self._open.get(key.who)
+        if stream is not None:
+            stream.offer(entry)
 
     @asynccontextmanager
-    async def stream(self, what: str, client: str, since: Identifier | None) -> AsyncGenerator[ReaderStream, None]:
-        """Follow a name while this is open. Raises `RefusedError`, `FullError`, `NetworkError`."""
-        item = self.item_of(what)
+    async def stream(self, what: str, client: str, after: OriginId | None) -> AsyncGenerator[ReaderStream, None]:
+        """Follow a name while this is open: what came after a publication that the reader has, or else the current one,
+        and all later ones. Raises `RefusedError`, `FullError`."""
         self._room(client)
         stream = ReaderStream(secrets.token_hex(8), what, self.config.max_waiting_bytes)
         self._open[stream.who] = stream
         self._per_client[client] = self._per_client.get(client, 0) + 1
+        start = CURRENT if after is None else Start(after_origin=after)
         try:
-            shared = self._control.follows(item)
             subscribing = asyncio.ensure_future(
-                self._control.subscribe(self, stream.who, what, lease=self.config.lease, since=since)
+                self._control.subscribe(self, stream.who, what, start=start, durable=False)
             )
             try:
                 await asyncio.shield(subscribing)
@@ -207,8 +167,6 @@ class StreamAdapter:
                 # A reader that goes away at once must not leave the control function half-way.
                 await asyncio.wait([subscribing])
                 raise
-            earlier = await self._control.recent(item, since) if shared else ()
-            stream.begin([crossing for crossing in earlier if crossing.kind not in self.config.hidden_kinds])
             yield stream
         finally:
             del self._open[stream.who]
@@ -217,14 +175,8 @@ class StreamAdapter:
                 self._per_client[client] = left
             else:
                 del self._per_client[client]
-            # Also when the connection's task was cancelled: the lease is only for gateways that are killed.
+            # Also when the connection's task was cancelled.
             await asyncio.shield(self._control.unsubscribe(self, stream.who, what))
-
-    async def renew(self, stream: ReaderStream) -> None:
-        try:
-            await self._control.subscribe(self, stream.who, stream.what, lease=self.config.lease)
-        except NotAllowedError:
-            stream.forbidden = True
 
     def take_up_tokens(self, tokens: tuple[str, ...]) -> None:
         """Who has one of these may publish from now on, and nobody else."""
@@ -244,8 +196,9 @@ class StreamAdapter:
 
     async def publish(
         self, topic: str, content_type: str, body: bytes, asker: Asker = NOBODY_KNOWN
-    ) -> tuple[ItemId, Identifier]:
-        """A new version of a topic; durable in the network when this returns. `RefusedError`, `NetworkError`."""
+    ) -> tuple[ItemId, OriginId]:
+        """A new state of a topic; on disk when this returns, and on its way to everybody. Raises `RefusedError`, and
+        `NetworkError` when there is no room for more."""
         try:
             name = Topic.parse(topic).url
         except TopicError as error:
@@ -254,13 +207,9 @@ class StreamAdapter:
         if below and not name.startswith(below):
             raise RefusedError("this topic may not be published here")
         item = self.item_of(name)
-        crossing = Crossing(TOPIC_DOCUMENT, name, content_type, body, name)
-        try:
-            async with asyncio.timeout(self.config.publish_timeout):
-                version = await self._control.publish(self, crossing, asker)
-        except TimeoutError:
-            raise NetworkError("the network did not take it in time") from None
-        return item, version
+        draft = Draft(item, name, Profile.DOCUMENT, content_type, body, ((SELF, name),))
+        appended = await self._control.publish(self, draft, asker)
+        return item, appended.origin
 
     def _room(self, client: str) -> None:
         if self.closing or len(self._open) >= self.config.max_streams:

@@ -8,11 +8,10 @@ rendezvous answering. Looks that come close together share one.
 import asyncio
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
+from exchange.model import Mark
 from gateway.model import NetworkError
-from gateway.store import ControlStore
 from identifiers import Identifier, ItemId
 from push_hub.health import Check, HealthReport
 from storage import StorageError
@@ -64,11 +63,11 @@ class GatewayHealth:
         return HealthReport((*hub.checks, store, network))
 
     async def _store(self) -> Check:
-        # Whole seconds: a cursor is a number, and this one says when a write last worked.
-        work = partial(ControlStore.move_cursor, PROBE, int(time.time()))
+        # Whole seconds: a mark is a number, and this one says when a write last worked.
+        mark = Mark(PROBE, "", int(time.time()))
         try:
             async with asyncio.timeout(STORE_DEADLINE):
-                await asyncio.wrap_future(self._gateway.store.database.write(work))
+                await self._gateway.exchange.log.put_marks([mark])
         except TimeoutError:
             return Check("gateway store", False, f"a write was not on disk within {STORE_DEADLINE:g} seconds")
         except StorageError:

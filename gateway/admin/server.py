@@ -171,7 +171,7 @@ class AdminServer:
 
     async def _topic(self, request: web.Request) -> web.StreamResponse:
         caller = self.access.caller(request)
-        return json_answer(await self.topics.detail(self._named(request), caller.role))
+        return json_answer(await self.topics.detail(await self._named(request), caller.role))
 
     async def _ways(self, request: web.Request) -> web.StreamResponse:
         """What other gateways ask: this one's part of the way of a topic's publications."""
@@ -196,10 +196,10 @@ class AdminServer:
         did = await self.actions.run(caller, request.match_info["action"], asked.topic, asked.callback, asked.letter)
         return json_answer({"done": did})
 
-    def _named(self, request: web.Request) -> str:
+    async def _named(self, request: web.Request) -> str:
         sid, rid = request.query.get("sid"), request.query.get("rid")
         if sid is not None and rid is not None:
-            name = self.topics.of_item(sid, rid)
+            name = await self.topics.of_item(sid, rid)
             if name is None:
                 raise HttpError(404, "nobody here publishes or wants this item")
             return name

@@ -147,7 +147,7 @@ class Topics:
         if item is None:
             return TopicRow(topic, subscribers, None, None, "has no ids", None, last, delivered, failed)
         publisher: str | None = None
-        if gateway.control.follows(item):
+        if gateway.psirp.follows(item):
             serving = gateway.network.client.serving(item.sid, item.rid)
             publisher = None if serving is None else serving.publisher
             state = "from the network" if publisher else "waits for a publisher"
@@ -161,11 +161,11 @@ class Topics:
     # The search.
 
     async def search(self, text: str) -> list[TopicRow]:
-        """By a part of the address, or by a part of an id or of a version."""
+        """By a part of the address, or by a part of an id, by a version or an origin."""
         text = text.strip()[:500]
         if not text:
             return self.recent(MAX_FOUND)
-        way = self._telemetry.recorder.of_version(text)
+        way = self._telemetry.recorder.of_id(text)
         if way is not None:
             return [self.row(way.topic)]
         found = _HEX.match(text.rpartition("/")[2] if "://" not in text else text)
@@ -184,7 +184,7 @@ class Topics:
         )
         # What was never at the hub: topics that are read or published at the web port, and people.
         others = self._gateway.store.database.read(
-            "SELECT what FROM (SELECT what FROM control_subscriptions UNION SELECT what FROM exports) "
+            "SELECT what FROM (SELECT name AS what FROM exchange_interests UNION SELECT name FROM exchange_log) "
             "WHERE what LIKE ? ESCAPE '\\' LIMIT ?",
             (like, MAX_FOUND),
         )
@@ -192,8 +192,8 @@ class Topics:
 
     def _with_id(self, digits: str) -> list[str]:
         rows = self._gateway.store.database.read(
-            "SELECT what FROM (SELECT item, what FROM control_subscriptions UNION SELECT item, what FROM exports) "
-            "WHERE instr(hex(item), ?) LIMIT ?",
+            "SELECT what FROM (SELECT item, name AS what FROM exchange_interests "
+            "UNION SELECT item, name FROM exchange_log) WHERE instr(hex(item), ?) LIMIT ?",
             (digits, MAX_FOUND),
         )
         return [str(row[0]) for row in rows]
@@ -293,17 +293,14 @@ class Topics:
         """Whether a name is one of the chat page's."""
         return "@" in name and self._item(name) is not None
 
-    def of_item(self, sid: str, rid: str) -> str | None:
+    async def of_item(self, sid: str, rid: str) -> str | None:
         """The name of an item that is subscribed to or published here."""
         try:
             item = ItemId(Identifier.parse(sid), Identifier.parse(rid))
         except ValueError:
             return None
-        live = self._gateway.store.live(item, self._clock())
-        if live:
-            return live[0].what
-        rows = self._gateway.store.database.read("SELECT what FROM exports WHERE item = ?", (bytes(item),))
-        return str(rows[0][0]) if rows else None
+        live = await self._gateway.control.subscriptions(item)
+        return live[0].what if live else self._gateway.store.name_of(item)
 
     # Counting.
 

@@ -5,15 +5,15 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gateway.adapters.psirp import PsirpAdapter
 from gateway.bootstrapping.config import BootstrappingConfig, zones_named
 from gateway.bootstrapping.events import BootstrappingEvent
 from gateway.bootstrapping.manager import Manager
 from gateway.bootstrapping.requester import Requester
 from gateway.bootstrapping.store import BootstrappingStore
 from gateway.bootstrapping.upstream import Upstreams
-from gateway.control import Control
 from gateway.model import NetworkError
-from gateway.store import ControlStore
+from gateway.store import ExportStore
 from identifiers import Naming, Topic, TopicError
 from psirp_stack.node.api import Client
 from push_hub.hub import Hub
@@ -52,13 +52,13 @@ class Bootstrapping:
         self._ready = asyncio.Event()
         self._hub: Hub | None = None
         self._client: Client | None = None
-        self._control: ControlStore | None = None
-        self._function: Control | None = None
+        self._control: ExportStore | None = None
+        self._function: PsirpAdapter | None = None
         self._upstreams: Upstreams | None = None
         self.manager: Manager | None = None
         self.requester: Requester | None = None
 
-    def prepare(self, hub: Hub, client: Client, control: ControlStore, function: Control) -> None:
+    def prepare(self, hub: Hub, client: Client, control: ExportStore, function: PsirpAdapter) -> None:
         """The tables must be in the control function's database: see `gateway.bootstrapping.MIGRATIONS`."""
         self._hub, self._client, self._control, self._function = hub, client, control, function
         store = BootstrappingStore(control.database)

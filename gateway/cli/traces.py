@@ -5,10 +5,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from exchange.model import EntryTaken, pack_origins
+from gateway.adapters.psirp import NETWORK
 from gateway.cli.errors import CommandError
 from gateway.events import (
     CrossingArrived,
-    CrossingDelivered,
     CrossingOffered,
     CrossingPublished,
     ItemAsked,
@@ -63,8 +64,7 @@ def observer_for(tracer: GatewayTracer) -> Observer:
     def observe(event: object) -> None:
         match event:
             case CrossingOffered():
-                crossing = event.crossing
-                tracer.offered(event.item, crossing.name, crossing.body, starts_here=crossing.kind != PUSH)
+                tracer.offered(event.item, event.name, event.body, starts_here=event.via != PUSH)
             case CrossingPublished():
                 tracer.published(event.name)
             case PublishFailed():
@@ -72,14 +72,14 @@ def observer_for(tracer: GatewayTracer) -> Observer:
             case ItemAsked():
                 tracer.asked(event.item)
             case CrossingArrived():
-                crossing = event.crossing
-                version = b"" if crossing.version is None else bytes(crossing.version)
+                draft = event.crossing.draft
+                origin = b"" if draft.origin is None else pack_origins((draft.origin,))
                 tracer.arrived(
-                    Arrived(event.item, crossing.name, crossing.body, version, crossing.published_ms, crossing.hops)
+                    Arrived(event.item, draft.name, draft.body, origin, draft.published_ms, event.crossing.hops)
                 )
-            case CrossingDelivered():
-                if event.adapter != PUSH and event.version is not None:
-                    tracer.handed_over(bytes(event.version), event.adapter)
+            case EntryTaken():
+                if event.key.reader not in (PUSH, NETWORK):
+                    tracer.handed_over(pack_origins((event.entry.origin,)), event.key.reader)
             case _:
                 tracer.observe_hub(event)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from gateway.adapters.chat_store import MIGRATIONS as CHAT_TABLES
 from gateway.adapters.demand import MIGRATIONS as DEMAND_TABLES
 from gateway.bootstrapping import MIGRATIONS as BOOTSTRAPPING_TABLES
-from gateway.store import MIGRATIONS as CONTROL_TABLES
+from gateway.store import TABLES as CONTROL_TABLES
 from identifiers.registry import MIGRATIONS as REGISTRY_TABLES
 from psirp_stack.node.version_store import TRANSPORT_TABLES
 from psirp_stack.rendezvous.schema import MIGRATIONS as RENDEZVOUS_TABLES

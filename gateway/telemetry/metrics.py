@@ -131,7 +131,9 @@ class _Metrics(Collector):
             "psph_psirp_publish_failures", "Publications the network did not take.", counted["PublishFailed"]
         )
         yield CounterMetricFamily(
-            "psph_psirp_arrivals_refused", "Arrived publications an adapter did not take.", counted["DeliveryRefused"]
+            "psph_psirp_arrivals_refused",
+            "Times an adapter did not take a publication.",
+            telemetry.refused_entries,
         )
         yield CounterMetricFamily("psph_psirp_unreadable", "Versions no gateway made.", gauges.unreadable)
         yield _histogram("psph_psirp_export_seconds", "From acceptance to being in the network.", telemetry.export)

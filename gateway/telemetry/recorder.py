@@ -80,6 +80,7 @@ class FlightRecorder:
         self._topics: OrderedDict[str, _Topic] = OrderedDict()
         self._publications: OrderedDict[int, PublicationPath] = OrderedDict()
         self._versions: OrderedDict[str, PublicationPath] = OrderedDict()
+        self._origins: OrderedDict[str, PublicationPath] = OrderedDict()
 
     def ways(self, topic: str) -> list[PublicationPath]:
         """A topic's last publications, newest first."""
@@ -95,8 +96,9 @@ class FlightRecorder:
         way = None if publication is None else self._publications.get(publication)
         return way if way is not None or version is None else self._versions.get(version)
 
-    def of_version(self, version: str) -> PublicationPath | None:
-        return self._versions.get(version)
+    def of_id(self, text: str) -> PublicationPath | None:
+        """By a version's id, or by the origin of a publication."""
+        return self._versions.get(text) or self._origins.get(text)
 
     # What happened.
 
@@ -137,7 +139,7 @@ class FlightRecorder:
         _remember(self._publications, event.publication, way)
         return way
 
-    def published(self, topic: str, version: str, size: int, now: float) -> PublicationPath:
+    def published(self, topic: str, version: str, origin: str, size: int, now: float) -> PublicationPath:
         """The network took a publication of this domain. `topic` as the hub spells it."""
         known = self._topic(topic)
         way = next((way for way in known.ways if way.version is None and not way.from_network), None)
@@ -148,18 +150,21 @@ class FlightRecorder:
         way.version = version
         way.add(RecordedStep(now, "psirp", "published in the network", f"version {version}, {size} bytes"))
         _remember(self._versions, version, way)
+        _remember(self._origins, origin, way)
         return way
 
-    def arrived(self, topic: str, version: str, published_at: float, size: int, now: float) -> None:
+    def arrived(self, topic: str, version: str, origin: str | None, published_at: float, size: int, now: float) -> None:
         way = PublicationPath(topic, min(published_at, now), version=version, from_network=True)
         way.add(RecordedStep(published_at, "psirp", "published by another gateway", f"version {version}, by its clock"))
         way.add(RecordedStep(now, "psirp", "arrived from the network", f"{size} bytes"))
         self._topic(topic).ways.append(way)
         _remember(self._versions, version, way)
+        if origin is not None:
+            _remember(self._origins, origin, way)
 
-    def handed_over(self, version: str, adapter: str, now: float) -> None:
-        way = self._versions.get(version)
-        if way is not None:
+    def handed_over(self, origin: str, adapter: str, now: float) -> None:
+        way = self._origins.get(origin)
+        if way is not None and way.from_network:
             way.add(RecordedStep(now, "push" if adapter == "push" else adapter, f"taken by the {adapter} adapter"))
 
     def refused(self, topic: str, reason: str, now: float) -> PublicationPath | None:

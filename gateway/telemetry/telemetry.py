@@ -9,13 +9,9 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gateway.events import (
-    CrossingArrived,
-    CrossingDelivered,
-    CrossingPublished,
-    DeliveryRefused,
-    PublishFailed,
-)
+from exchange.model import EntryRefused, EntryTaken
+from gateway.adapters.psirp import NETWORK
+from gateway.events import CrossingArrived, CrossingPublished, PublishFailed
 from gateway.telemetry.plain import Plain, plain
 from gateway.telemetry.recorder import FlightRecorder, PublicationPath
 from gateway.telemetry.series import EventRate, Latency
@@ -38,7 +34,7 @@ PUBLICATIONS_KEPT = 20_000
 """Publications whose time of acceptance is remembered, so that the delay of their deliveries is known."""
 PINGS_KEPT = 10_000
 FAILURES_KEPT = 2_000
-QUIET = frozenset({Delivered, OutcomesSaved, PingsStored})
+QUIET = frozenset({Delivered, EntryTaken, OutcomesSaved, PingsStored})
 """Events that are counted and not listed: there are too many, or others say the same."""
 
 
@@ -66,6 +62,8 @@ class Telemetry:
         self.refused_requests: Counter[int] = Counter()
         self.fetches: Counter[str] = Counter()
         self.given_up = 0
+        self.refused_entries = 0
+        """Times that a protocol's session did not take a publication."""
         self.from_network = 0
         self.faults = 0
         """Events that could not be taken in."""
@@ -91,8 +89,8 @@ class Telemetry:
             DocumentRefused: self._fetch_failed,
             CrossingPublished: self._crossed,
             CrossingArrived: self._arrived,
-            CrossingDelivered: self._handed_over,
-            DeliveryRefused: self._refused,
+            EntryTaken: self._handed_over,
+            EntryRefused: self._refused,
             PublishFailed: self._publish_failed,
             LimitReached: lambda event: self.limits.update((event.name,)),
             RequestRefused: lambda event: self.refused_requests.update((event.status,)),
@@ -201,7 +199,7 @@ class Telemetry:
     def _crossed(self, event: CrossingPublished) -> None:
         now = self._clock()
         self.published.add(now)
-        way = self.recorder.published(event.name, str(event.version), event.size, now)
+        way = self.recorder.published(event.name, str(event.version), str(event.origin), event.size, now)
         if way.publication is not None and way.publication in self._accepted_at:
             self.export.add(now - self._accepted_at[way.publication], now)
         if way.finished:
@@ -218,14 +216,18 @@ class Telemetry:
         now, published_at = self._clock(), event.published_ms / 1000
         self.arrived.add(now)
         self.crossing.add(self._wall() - published_at, now)
-        self.recorder.arrived(event.name, str(event.version), published_at, event.size, now)
+        origin = event.crossing.draft.origin
+        said = None if origin is None else str(origin)
+        self.recorder.arrived(event.name, str(event.version), said, published_at, event.size, now)
 
-    def _refused(self, event: DeliveryRefused) -> None:
-        self.recorder.refused(event.name, event.reason, self._clock())
+    def _refused(self, event: EntryRefused) -> None:
+        if event.key.reader == NETWORK:
+            return  # that is told as `PublishFailed`
+        self.refused_entries += 1
+        self.recorder.refused(event.entry.draft.name, event.reason, self._clock())
 
-    def _handed_over(self, event: CrossingDelivered) -> None:
-        if event.version is not None:
-            self.recorder.handed_over(str(event.version), event.adapter, self._clock())
+    def _handed_over(self, event: EntryTaken) -> None:
+        self.recorder.handed_over(str(event.entry.origin), event.key.reader, self._clock())
 
 
 def both(

@@ -115,7 +115,6 @@ class WebServer:
             self._observer,
         )
         try:
-            await self.streams.start()
             if self.chat is not None:
                 await self.chat.start()
             await port.serve(self._app)

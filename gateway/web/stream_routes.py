@@ -1,15 +1,15 @@
 """The plain facade: read publications as Server-Sent Events with GET, publish with POST. For curl and for browsers."""
 
-import asyncio
 import base64
 
 import msgspec
 from aiohttp import hdrs, web
 from msgspec import UNSET, Struct, UnsetType
 
+from exchange.model import LogEntry, OriginId
 from gateway.adapters.stream import ITEM_PREFIX, ReaderStream, StreamAdapter
-from gateway.model import Asker, Crossing
-from identifiers import Identifier, IdentifierSyntaxError
+from gateway.envelope import SELF
+from gateway.model import Asker
 from serving import sse
 from serving.answers import AnswerMiddleware, HttpError, bearer, body_of, is_one_of, json_answer
 from serving.gate import Gate
@@ -26,7 +26,7 @@ class Event(Struct, frozen=True, omit_defaults=True):
     """One publication, as a reader gets it: `text` when it is text, otherwise `base64`."""
 
     name: str
-    version: str
+    origin: str
     type: str
     self: str
     published_ms: int = 0
@@ -40,7 +40,7 @@ class PublishedAnswer(Struct, frozen=True):
     name: str
     sid: str
     rid: str
-    version: str
+    origin: str
 
 
 class StreamRoutes:
@@ -81,8 +81,8 @@ class StreamRoutes:
             raise HttpError(400, f"a content type has at most {MAX_TYPE} characters")
         body = await body_of(request, config.max_body, config.body_timeout)
         asker = Asker(self._gate.client_address(request), token=bool(config.tokens))
-        item, version = await self._adapter.publish(name, content_type, body, asker)
-        return json_answer(PublishedAnswer(name, str(item.sid), str(item.rid), str(version)), status=201)
+        item, origin = await self._adapter.publish(name, content_type, body, asker)
+        return json_answer(PublishedAnswer(name, str(item.sid), str(item.rid), str(origin)), status=201)
 
     async def _follow(self, request: web.Request, what: str) -> web.StreamResponse:
         self._gate.client(request)
@@ -100,17 +100,11 @@ class StreamRoutes:
 
     async def _write(self, events: EventStream, stream: ReaderStream) -> None:
         config = self._adapter.config
-        pause = min(config.heartbeat, config.lease / 3)
-        loop = asyncio.get_running_loop()
-        renewed = loop.time()
         await self._send(events, stream, sse.comment(f"following {stream.what}"))
         while not (self._adapter.closing or stream.overrun or stream.forbidden):
-            crossing = await stream.next(pause)
-            if loop.time() - renewed >= config.lease / 3:
-                await self._adapter.renew(stream)
-                renewed = loop.time()
-            if crossing is not None:
-                await self._send(events, stream, event_of(crossing))
+            entry = await stream.next(config.heartbeat)
+            if entry is not None:
+                await self._send(events, stream, event_of(entry))
             elif not (self._adapter.closing or stream.overrun or stream.forbidden):
                 await self._send(events, stream, sse.STILL_HERE)
 
@@ -122,19 +116,20 @@ class StreamRoutes:
             raise
 
 
-def event_of(crossing: Crossing) -> bytes:
-    """One event on the wire. Its id is the version, so that a reader comes back where it was."""
-    version = "" if crossing.version is None else str(crossing.version)
+def event_of(entry: LogEntry) -> bytes:
+    """One event on the wire. Its id is the origin, which is the same everywhere: a reader comes back where it was, to
+    this gateway or to another."""
+    draft, origin = entry.draft, str(entry.origin)
     text: str | UnsetType = UNSET
     packed: str | UnsetType = UNSET
     try:
-        if not _is_text(crossing.content_type):
+        if not _is_text(draft.content_type):
             raise UnicodeError
-        text = crossing.body.decode()
+        text = draft.body.decode()
     except UnicodeError:
-        packed = base64.b64encode(crossing.body).decode("ascii")
-    event = Event(crossing.name, version, crossing.content_type, crossing.self_url, crossing.published_ms, text, packed)
-    return sse.encoded(msgspec.json.encode(event), version.encode())
+        packed = base64.b64encode(draft.body).decode("ascii")
+    event = Event(draft.name, origin, draft.content_type, draft.attribute(SELF), draft.published_ms, text, packed)
+    return sse.encoded(msgspec.json.encode(event), origin.encode())
 
 
 def _is_text(content_type: str) -> bool:
@@ -158,11 +153,11 @@ def _name(request: web.Request) -> str:
     return given[0]
 
 
-def _last_event_id(request: web.Request) -> Identifier | None:
+def _last_event_id(request: web.Request) -> OriginId | None:
     given = sse.last_event_id(request)
     if given is None:
         return None
     try:
-        return Identifier.parse(given)
-    except IdentifierSyntaxError:
+        return OriginId.parse(given)
+    except ValueError:
         raise HttpError(400, "Last-Event-ID (or since=) is the id of an event of this stream") from None

@@ -41,7 +41,7 @@ class Arrived:
     item: ItemId
     topic: str
     document: bytes
-    version: bytes
+    origin: bytes
     published_ms: int
     hops: int | None
     """None when it was published on the gateway's own node."""
@@ -75,7 +75,7 @@ class GatewayTracer:
         """By topic: what the network is being given."""
         self._renamed: dict[str, str] = {}
         """What came because of a subscription: its name, by the one it would have had."""
-        self._versions: dict[bytes, tuple[str, ItemId, str, int]] = {}
+        self._arrived: dict[bytes, tuple[str, ItemId, str, int]] = {}
         self._joins = 0
 
     def flush(self) -> None:
@@ -134,7 +134,7 @@ class GatewayTracer:
         name = publication_name(item, arrived.document)
         asked = self._asked.pop(item, None)
         if arrived.hops is None:  # published on this very node: it comes back, but crossed nothing
-            _keep(self._versions, arrived.version, (name, item, arrived.topic, size))
+            _keep(self._arrived, arrived.origin, (name, item, arrived.topic, size))
             return
         if asked is not None and arrived.published_ms * _MS < asked[1][1]:
             self._joins += 1
@@ -145,12 +145,12 @@ class GatewayTracer:
             self._record(name, TraceStep.SUBSCRIBE_ISSUED, Domain.PSIRP, item, arrived.topic, size, asked[1])
         else:
             self._renamed.pop(name, None)
-        _keep(self._versions, arrived.version, (name, item, arrived.topic, size))
+        _keep(self._arrived, arrived.origin, (name, item, arrived.topic, size))
         self._record(name, TraceStep.RECEIVED, Domain.PSIRP, item, arrived.topic, size, at, hop=arrived.hops)
 
-    def handed_over(self, version: bytes, subscriber: str) -> None:
+    def handed_over(self, origin: bytes, subscriber: str) -> None:
         """Somebody who is no hub took it."""
-        known = self._versions.get(version)
+        known = self._arrived.get(origin)
         if known is not None:
             name, item, topic, size = known
             self._record(name, TraceStep.DELIVERED, Domain.PUSH, item, topic, size, self._now(), delivery=subscriber)

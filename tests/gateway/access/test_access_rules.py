@@ -14,7 +14,6 @@ from gateway.access.enforce import end_forbidden
 from gateway.access.rules import EntrySide, topic_pattern, zone_pattern
 from gateway.config import ConfigError, check
 from gateway.gateway import Gateway, GatewayConfig
-from gateway.model import Crossing
 from identifiers.namespaces import STANDARD
 from psirp_stack.emulation.network import EmulatedNetwork, socket_of
 from psirp_stack.emulation.plan import plan
@@ -167,7 +166,7 @@ def test_the_section_names_what_is_wrong(tmp_path: Path) -> None:
 def test_what_the_network_brings_is_told_when_it_is_refused() -> None:
     told: list[object] = []
     guard = AccessGuard(AccessRules((Rule(DENY, origin=EntrySide.NETWORK, reason="no"),)), told.append)
-    assert not guard.admits(Crossing("push", "http://example.com/", "text/plain", b""), None)
+    assert not guard.admits("http://example.com/", None)
     assert told == [ArrivalRefused("http://example.com/", "no")]
     assert guard.refused == 1
 

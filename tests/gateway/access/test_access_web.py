@@ -236,15 +236,15 @@ async def test_chat_with_a_zone_that_nobody_may_talk_to_or_from(world: World) ->
         await until(lambda: anna.heard(bob.address) == ["one"])
         a.gateway.access.rules = rules
         assert await a.web.keep_to_rules() == 1
-        assert not a.gateway.control.follows(a.web.chat.item_of(bob.address))  # type: ignore[union-attr]
+        assert not a.gateway.psirp.follows(a.web.chat.item_of(bob.address))  # type: ignore[union-attr]
         assert await a.web.keep_to_rules() == 0, "once is enough"
     # It also starts with them: what is written down does not stand in the way.
     async with world.domain("n0", "a", access=rules) as a:
         item = a.web.chat.item_of(bob.address)  # type: ignore[union-attr]
-        assert not a.gateway.control.follows(item)
+        assert not a.gateway.psirp.follows(item)
         a.gateway.access.rules = AccessRules()
         assert await a.web.keep_to_rules() == 0
-        assert a.gateway.control.follows(item)
+        assert a.gateway.psirp.follows(item)
 
 
 async def test_messages_by_address_of_who_writes(world: World) -> None:

@@ -346,14 +346,15 @@ async def test_what_never_was_at_the_hub_is_found_and_shown_too(tmp_path: Path) 
                 published = await answer.json()
             assert (await Reader(stream).next())[1]["text"] == "news"
             for at in (a, b):
-                for text in ("rest.example", published["sid"], published["rid"], published["version"]):
+                for text in ("rest.example", published["sid"], published["rid"], published["origin"]):
                     assert [row["topic"] for row in await ask(at, "topics", q=text)] == [topic], text
             (way,) = (await ask(a, "topic", topic=topic))["ways"]
             assert [step["what"] for step in way["steps"]] == ["published in the network"]
+            version = way["version"]
             seen = await ask(b, "topic", topic=topic)
             assert seen["why"]["matched"]
             (way,) = seen["ways"]
-            assert way["version"] == published["version"]
+            assert way["version"] == version
             assert [step["what"] for step in way["steps"]][1:] == [
                 "arrived from the network",
                 "taken by the stream adapter",

@@ -109,7 +109,7 @@ async def subscribed(reader: Reader, gateway: Gateway, topic: str) -> None:
     assert not reader.inbox.denied
     await until(lambda: gateway.hub.subscriptions.count(topic) == 1)
     item = gateway.config.naming.of_topic(Topic.parse(topic))
-    await until(lambda: gateway.control.follows(item))
+    await until(lambda: gateway.psirp.follows(item))
 
 
 async def denied(reader: Reader, gateway: Gateway, topic: str) -> str:
@@ -189,7 +189,7 @@ async def test_a_lease_that_ends_in_domain_a_ends_the_subscription_in_domain_b(w
     async with DistantDomain() as distant, Reader() as reader, world.manager(), world.gateway("n3", "a") as a:
         assert await reader.ask(a.hub.url, distant.topic, **{"hub.lease_seconds": "600"}) == 202
         item = DEFAULT_NAMING.of_topic(Topic.parse(distant.topic))
-        await until(lambda: distant.subscribed and a.control.follows(item))
+        await until(lambda: distant.subscribed and a.psirp.follows(item))
         world.skew += 700.0
         await until(lambda: distant.unsubscribed == 1)
 

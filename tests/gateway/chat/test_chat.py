@@ -15,11 +15,12 @@ from aiohttp import ClientError, ClientResponse, ClientSession
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exchange.model import Draft, Interest, LogEntry, OriginId, Profile, SessionKey
 from gateway.adapters.chat import ChatConfig
 from gateway.adapters.chat_messages import CONTENT_TYPE, ChatMessage, Receipt, read, write_message, write_receipt
 from gateway.adapters.chat_store import MIGRATIONS, ChatStore, Line, MessageState
 from gateway.adapters.keyed_worker import KeyedWorker
-from gateway.model import Crossing, ItemSubscription, RefusedError
+from gateway.model import RefusedError
 from identifiers import DEFAULT_NAMING
 from serving.answers import is_known_host
 from serving.events import LimitReached
@@ -131,18 +132,20 @@ async def test_two_people_in_two_domains_talk_and_see_what_was_delivered(world: 
 
 
 async def test_what_crosses_is_the_rss_document_of_the_specification(world: World) -> None:
-    seen: list[Crossing] = []
+    seen: list[Draft] = []
 
     class Witness:
         """Another gateway's application that follows alice's item, whatever is on it."""
 
         name = "witness"
+        hears_own = False
+        keeps_rules = True
 
         def item_of(self, what: str) -> Any:
             return DEFAULT_NAMING.of_user(what)
 
-        async def deliver(self, crossing: Crossing, subscriptions: object) -> None:
-            seen.append(crossing)
+        async def deliver(self, key: SessionKey, entry: LogEntry, interests: object) -> None:
+            seen.append(entry.draft)
 
     async with world.domain("n0", "a") as a, world.domain("n2", "b") as b:
         witness = Witness()
@@ -305,7 +308,7 @@ async def test_who_gives_up_a_name_leaves_nothing(world: World) -> None:
             while True:
                 await events.block()
         assert (await alice.ask("GET", "session")).status == 401
-        assert not a.gateway.control.subscriptions(DEFAULT_NAMING.of_user(BOB))
+        assert not await a.gateway.control.subscriptions(DEFAULT_NAMING.of_user(BOB))
         again = await Person.named(world, a, "alice")
         assert await again.history(BOB) == []
 
@@ -437,21 +440,27 @@ async def test_nobody_speaks_for_somebody_else(world: World) -> None:
         chat = b.web.chat
         assert chat is not None
         item = chat.item_of("mallory@m.example")
-        subscription = ItemSubscription("chat", BOB, "mallory@m.example", "", item, 1e12)
+        key, wanted = SessionKey("chat", BOB), [Interest("mallory@m.example", item)]
+
+        def draft(body: bytes) -> Draft:
+            return Draft(item, "mallory@m.example", Profile.MESSAGE, CONTENT_TYPE, body)
+
+        def entry(body: bytes) -> LogEntry:
+            return LogEntry(1, OriginId(bytes(16), 1), "psirp", draft(body), 0)
+
         document = write_message(ChatMessage("m1", ALICE, "I am alice", 1.0, BOB))
-        crossing = Crossing("chat", "mallory@m.example", CONTENT_TYPE, document)
         with pytest.raises(RefusedError, match="wrote on the item of"):
-            await chat.deliver(crossing, [subscription])
+            await chat.deliver(key, entry(document), wanted)
         for body in (b"", b"<rss/>", b"<!DOCTYPE a []><rss version='2.0'><channel/></rss>", b"\xff" * 100):
             with pytest.raises(RefusedError):
-                await chat.deliver(Crossing("chat", "mallory@m.example", CONTENT_TYPE, body), [subscription])
+                await chat.deliver(key, entry(body), wanted)
         assert await bob.history(ALICE) == []
         # Through the network it is refused for good and holds up nothing that follows.
         mallory = a.web.chat
         assert mallory is not None
-        await a.gateway.control.publish(mallory, crossing)
+        await a.gateway.control.publish(mallory, draft(document))
         good = write_message(ChatMessage("m2", "mallory@m.example", "only myself", 1.0, BOB))
-        await a.gateway.control.publish(mallory, Crossing("chat", "mallory@m.example", CONTENT_TYPE, good))
+        await a.gateway.control.publish(mallory, draft(good))
         await arrived(bob, "mallory@m.example", ["only myself"])
         assert await bob.history(ALICE) == []
 

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from exchange.model import Draft, Interest, LogEntry, OriginId, Profile, SessionKey
 from gateway.control import Control
-from gateway.model import Crossing, ItemSubscription, RefusedError
-from identifiers import DEFAULT_NAMING, Identifier, ItemId
+from gateway.model import ItemSubscription, RefusedError
+from identifiers import DEFAULT_NAMING, ItemId
 from tests.gateway.web_world import World, started_world
 from tests.waiting import until
 
@@ -18,6 +19,8 @@ class PigeonLoft:
     """Messages on paper: `pigeon:TOWN/LOFT` names a loft, and whoever waits there gets what is brought."""
 
     name = "pigeons"
+    hears_own = False
+    keeps_rules = False
 
     def __init__(self, control: Control) -> None:
         self._control = control
@@ -31,14 +34,14 @@ class PigeonLoft:
             raise RefusedError(f"{what!r} is no loft: expected {PREFIX}TOWN/LOFT")
         return ItemId(DEFAULT_NAMING.of_seed(town), DEFAULT_NAMING.of_seed(loft))
 
-    async def deliver(self, crossing: Crossing, subscriptions: Sequence[ItemSubscription]) -> None:
-        if crossing.kind != self.name:
+    async def deliver(self, key: SessionKey, entry: LogEntry, interests: Sequence[Interest]) -> None:
+        if entry.draft.content_type != "text/paper":
             raise RefusedError("not written on paper")
         if self.storms:
             self.storms -= 1
             raise OSError("a storm")
-        for subscription in subscriptions:
-            self.brought.setdefault(subscription.where, []).append(crossing.body.decode())
+        for interest in interests:
+            self.brought.setdefault(interest.where, []).append(entry.draft.body.decode())
 
     async def wait_at(self, who: str, loft: str, perch: str) -> ItemSubscription:
         return await self._control.subscribe(self, who, loft, perch)
@@ -46,8 +49,9 @@ class PigeonLoft:
     async def go_home(self, who: str, loft: str) -> bool:
         return await self._control.unsubscribe(self, who, loft)
 
-    async def send(self, loft: str, text: str) -> Identifier:
-        return await self._control.publish(self, Crossing(self.name, loft, "text/paper", text.encode()))
+    async def send(self, loft: str, text: str) -> OriginId:
+        draft = Draft(self.item_of(loft), loft, Profile.MESSAGE, "text/paper", text.encode())
+        return (await self._control.publish(self, draft)).origin
 
 
 @pytest.fixture
@@ -85,7 +89,7 @@ async def test_it_has_what_every_protocol_has_trying_again_and_letting_go(world:
         await until(lambda: here.brought == {"perch": ["through the storm"]})
         assert await here.go_home("ana", LOFT)
         assert not await here.go_home("ana", LOFT)
-        assert not a.gateway.control.follows(here.item_of(LOFT))
+        assert not a.gateway.psirp.follows(here.item_of(LOFT))
         with pytest.raises(RefusedError, match="no loft"):
             await here.wait_at("ana", "http://madrid/", "perch")
 

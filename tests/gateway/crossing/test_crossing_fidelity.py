@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession
 
+from exchange.model import Draft, Interest, LogEntry, OriginId, Profile, SessionKey
 from gateway.adapters.push import PushAdapter
 from gateway.gateway import Gateway
-from gateway.model import FOREVER, ItemSubscription
-from gateway.model import Crossing as Parcel
-from gateway.store import MIGRATIONS, ControlStore
 from identifiers import DEFAULT_NAMING
 from psirp_stack.emulation.network import EmulatedNetwork
 from psirp_stack.emulation.plan import plan
@@ -21,7 +19,6 @@ from push_hub.canary import CanaryConfig
 from push_hub.hub import Hub, HubConfig
 from push_hub.intake.events import TopicFetched
 from push_hub.model import Content
-from storage import Database
 from tests.gateway.crossing.stock_subscriber import StockPublisher, StockSubscriber
 from tests.gateway.crossing.test_crossing import World, feed
 from tests.waiting import until
@@ -197,11 +194,11 @@ async def test_what_was_fetched_over_http_is_never_given_to_who_asked_for_https(
         given.append(topic)
 
     hub.bring = bring  # type: ignore[method-assign]
-    with Database.open(tmp_path / "control.sqlite", MIGRATIONS) as database:
-        store = ControlStore(database)
-        adapter = PushAdapter(hub, DEFAULT_NAMING, None, store)  # type: ignore[arg-type]
-        spellings = ("http://feeds.example/a", "https://feeds.example/a")
-        assert adapter.item_of(spellings[0]) == adapter.item_of(spellings[1])
-        wanted = [ItemSubscription("push", "hub", url, "", adapter.item_of(url), FOREVER) for url in spellings]
-        await adapter.deliver(Parcel("push", crossed, "text/plain", b"x"), wanted)
+    adapter = PushAdapter(hub, DEFAULT_NAMING, None)  # type: ignore[arg-type]
+    spellings = ("http://feeds.example/a", "https://feeds.example/a")
+    item = adapter.item_of(spellings[0])
+    assert item == adapter.item_of(spellings[1])
+    draft = Draft(item, crossed, Profile.DOCUMENT, "text/plain", b"x")
+    entry = LogEntry(1, OriginId(bytes(16), 1), "psirp", draft, 0)
+    await adapter.deliver(SessionKey("push", "hub"), entry, [Interest(url, item) for url in spellings])
     assert given == brought

@@ -1,6 +1,5 @@
 """What survives what: gateways that go away at bad moments, networks that refuse, two gateways of one domain."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -8,10 +7,14 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession
 
-from gateway.control import Control, ControlConfig
+from exchange.exchange import Exchange, ExchangeConfig
+from exchange.model import Draft, LogEntry, Mark, OriginId, Profile, SessionKey
+from exchange.sqlite import SqliteLog, SqliteSessions
+from gateway.adapters.psirp import PsirpAdapter
+from gateway.control import Control
 from gateway.gateway import DATABASE_NAME, Gateway, GatewayConfig
 from gateway.model import Crossing, ItemSubscription, Listener, NetworkError, RefusedError
-from gateway.store import MIGRATIONS, ControlStore
+from gateway.store import TABLES, ExportStore
 from identifiers import DEFAULT_NAMING, Identifier, ItemId
 from psirp_stack.emulation.network import EmulatedNetwork, socket_of
 from psirp_stack.emulation.plan import plan
@@ -64,9 +67,10 @@ async def test_what_was_published_before_a_kill_is_not_published_again_after_new
             for title in ("one", "two", "three"):
                 await publish(world, publisher, b, title=title)
                 await until(lambda title=title: bodies(subscriber)[-1:] == [feed(title)])
-        with Database.open(world.data / "b" / DATABASE_NAME, MIGRATIONS) as database:
-            assert ControlStore(database).cursor("push") > 0
-            database.write(lambda tx: ControlStore.move_cursor("push", 0, tx)).result()
+        with Database.open(world.data / "b" / DATABASE_NAME, TABLES) as database:
+            log = SqliteLog(database)
+            assert await log.mark("push", "")
+            await log.put_marks([Mark("push", "", 0)])
         async with world.gateway("n0", "b") as b:
             await publish(world, publisher, b, title="four")
             await until(lambda: bodies(subscriber)[-1:] == [feed("four")])
@@ -77,6 +81,7 @@ async def test_what_the_hub_accepted_before_a_kill_is_published_after_it(world: 
     """The hub has it, the network does not: as after a kill between the two. Nobody pings again."""
     async with Publisher() as publisher, Subscriber() as subscriber, world.gateway("n3", "a") as a:
         await world.subscribe(a, publisher.topic, subscriber.callback)
+        (world.data / "b").mkdir(mode=0o700)
         hub = HubConfig(world.data / "b" / "hub", allow_private=True, canary=CanaryConfig(enabled=False))
         alone = Gateway(GatewayConfig(world.data / "b", hub, attach=socket_of(world.data / "net", "n0")))
         alone.hub.elsewhere = WantedElsewhere()
@@ -143,8 +148,6 @@ async def test_both_gateways_of_one_node_share_it(world: World) -> None:
 
 # The control function alone, with a network that does as it is told.
 
-ITEM = "http://example.com/a"
-
 
 class FakeNetwork:
     """Refuses, hangs and brings what a test wants."""
@@ -152,11 +155,15 @@ class FakeNetwork:
     def __init__(self) -> None:
         self.listeners: dict[ItemId, Listener] = {}
         self.since: dict[ItemId, Identifier | None] = {}
+        self.published: list[Draft] = []
         self.refusing = False
         self.asked = 0
 
-    async def publish(self, item: ItemId, crossing: Crossing) -> Identifier:
-        raise NetworkError("not here")
+    async def publish(self, draft: Draft) -> Identifier:
+        if self.refusing:
+            raise NetworkError("not here")
+        self.published.append(draft)
+        return version_of(draft.body)
 
     async def advertise(self, item: ItemId) -> None:
         pass
@@ -175,80 +182,148 @@ class FakeNetwork:
         self.listeners.pop(item, None)
 
 
-class FakeAdapter:
-    name = "fake"
+def version_of(body: bytes) -> Identifier:
+    return Identifier(body.rjust(32, b"\0"))
 
-    def __init__(self) -> None:
+
+class FakeAdapter:
+    hears_own = True
+    keeps_rules = False
+
+    def __init__(self, name: str = "fake") -> None:
+        self.name = name
         self.taken: list[bytes] = []
         self.broken = False
 
     def item_of(self, what: str) -> ItemId:
         return DEFAULT_NAMING.of_user(f"{what}@example.com")
 
-    async def deliver(self, crossing: Crossing, subscriptions: object) -> None:
+    async def deliver(self, key: SessionKey, entry: LogEntry, interests: object) -> None:
         if self.broken:
             raise OSError("no room")
-        self.taken.append(crossing.body)
+        self.taken.append(entry.draft.body)
 
 
 class Kept:
     """A control function on a store that outlives it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *others: FakeAdapter) -> None:
         self.network = FakeNetwork()
         self.adapter = FakeAdapter()
-        self.database = Database.open(folder / "control.sqlite", MIGRATIONS)
+        self.database = Database.open(folder / "control.sqlite", TABLES)
         self.now = 1000.0
-        config = ControlConfig(sweep_every=0.01, retry_base=0.001, retry_cap=0.01, max_per_subscriber=2)
-        self.store = ControlStore(self.database)
-        self.control = Control(self.store, self.network, lambda: self.now, config)
-        self.control.add(self.adapter)
+        config = ExchangeConfig(sweep_every=0.01, first_wait=0.001, longest_wait=0.01, max_interests=2)
+        log, sessions = SqliteLog(self.database), SqliteSessions(self.database)
+        self.exchange = Exchange(log, sessions, lambda: self.now, config)
+        self.control = Control(self.exchange, lambda: self.now)
+        self.psirp = PsirpAdapter(self.exchange, self.network, ExportStore(self.database), 0.01)
+        self.control.add_source(self.psirp)
+        self.adapters = [self.adapter, *others]
 
     async def __aenter__(self) -> "Kept":
-        await self.control.start()
+        await self.exchange.start()
+        for adapter in self.adapters:
+            self.control.add(adapter)
+        await self.psirp.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.control.stop()
+        await self.psirp.stop()
+        await self.exchange.stop()
         self.database.close()
 
-    def bring(self, what: str, body: bytes) -> asyncio.Task[None]:
-        listener = self.network.listeners[self.adapter.item_of(what)]
-        version = Identifier(body.rjust(32, b"\0"))
-        return asyncio.ensure_future(listener(Crossing("fake", what, "text/plain", body, version=version)))  # type: ignore[arg-type]
+    async def bring(self, what: str, body: bytes, origin: OriginId | None = None) -> None:
+        item = self.adapter.item_of(what)
+        draft = Draft(item, what, Profile.DOCUMENT, "text/plain", body, origin=origin)
+        await self.network.listeners[item](Crossing(draft, version_of(body)))
+
+
+FAR = b"far".ljust(16)
 
 
 async def test_what_arrived_and_could_not_be_delivered_is_delivered_after_a_restart(tmp_path: Path) -> None:
     async with Kept(tmp_path) as first:
         await first.control.subscribe(first.adapter, "me", "alice")
         first.adapter.broken = True
-        under_way = first.bring("alice", b"news")
-        await until(lambda: first.store.waiting(first.adapter.item_of("alice")))
-        under_way.cancel()
+        await first.bring("alice", b"news")
     async with Kept(tmp_path) as second:
         await until(lambda: second.adapter.taken)
         assert second.adapter.taken == [b"news"]
         await until(lambda: second.network.since)
-        assert second.network.since[second.adapter.item_of("alice")] == Identifier(b"news".rjust(32, b"\0"))
-        await until(lambda: not second.store.waiting(second.adapter.item_of("alice")))
+        assert second.network.since[second.adapter.item_of("alice")] == version_of(b"news")
 
 
-async def test_an_item_that_cannot_be_delivered_holds_up_no_other(tmp_path: Path) -> None:
+@pytest.mark.parametrize("origin", [None, OriginId(FAR, 1)])
+async def test_what_is_brought_again_after_a_kill_is_no_news(tmp_path: Path, origin: OriginId | None) -> None:
+    """Also from a gateway of the version before, which gives no origins."""
     async with Kept(tmp_path) as first:
-        for what in ("alice", "bob"):
-            await first.control.subscribe(first.adapter, "me", what)
-        first.adapter.broken = True
-        stuck = first.bring("alice", b"stuck")
-        await until(lambda: first.store.waiting(first.adapter.item_of("alice")))
-        stuck.cancel()
-    second = Kept(tmp_path)
-    second.adapter.broken = True
-    async with second:
-        await until(lambda: second.adapter.item_of("bob") in second.network.listeners)
-        assert second.adapter.item_of("alice") not in second.network.listeners
-        second.adapter.broken = False
-        await until(lambda: second.adapter.item_of("alice") in second.network.listeners)
-        assert second.adapter.taken == [b"stuck"]
+        await first.control.subscribe(first.adapter, "me", "alice")
+        await first.bring("alice", b"news", origin)
+        await until(lambda: first.adapter.taken)
+    async with Kept(tmp_path) as second:
+        await until(lambda: second.network.listeners)
+        await second.bring("alice", b"news", origin)
+        await second.bring("alice", b"more", origin and OriginId(FAR, 2))
+        await until(lambda: second.adapter.taken)
+        assert second.adapter.taken == [b"more"]
+
+
+async def test_an_adapter_that_takes_nothing_holds_up_no_other_and_nothing_that_arrives(tmp_path: Path) -> None:
+    other = FakeAdapter("other")
+    async with Kept(tmp_path, other) as kept:
+        for adapter in kept.adapters:
+            await kept.control.subscribe(adapter, "me", "alice")
+        kept.adapter.broken = True
+        for number in range(20):
+            await kept.bring("alice", b"%d" % number, OriginId(FAR, number))
+        await until(lambda: len(other.taken) == 20)
+        assert not kept.adapter.taken
+        kept.adapter.broken = False
+        await until(lambda: kept.adapter.taken == other.taken)
+
+
+async def test_who_goes_back_to_a_state_of_ours_is_heard(tmp_path: Path) -> None:
+    """We publish A; another gateway brings B and then A."""
+    async with Kept(tmp_path) as kept:
+        await kept.control.subscribe(kept.adapter, "me", "alice")
+        item = kept.adapter.item_of("alice")
+        ours = await kept.control.publish(kept.adapter, Draft(item, "alice", Profile.DOCUMENT, "text/plain", b"A"))
+        await until(lambda: kept.network.published)
+        assert kept.network.published[0].origin == ours.origin
+        await kept.bring("alice", b"A", ours.origin)
+        await kept.bring("alice", b"B", OriginId(FAR, 1))
+        await kept.bring("alice", b"A", OriginId(FAR, 2))
+        await until(lambda: kept.adapter.taken == [b"A", b"B", b"A"])
+        assert len(kept.network.published) == 1, "what the network brought does not go back to it"
+
+
+async def test_what_the_network_does_not_take_now_it_gets_later_in_order(tmp_path: Path) -> None:
+    async with Kept(tmp_path) as first:
+        first.network.refusing = True
+        item = first.adapter.item_of("alice")
+        for body in (b"1", b"2", b"3"):
+            await first.control.publish(first.adapter, Draft(item, "alice", Profile.MESSAGE, "text/plain", body))
+    async with Kept(tmp_path) as second:
+        await until(lambda: [draft.body for draft in second.network.published] == [b"1", b"2", b"3"])
+
+
+async def test_who_comes_to_what_nobody_followed_for_long_begins_with_its_current_state(tmp_path: Path) -> None:
+    """What was brought when somebody followed it last is out of date, or is the current state still."""
+    async with Kept(tmp_path) as kept:
+        for number, (body, origin, taken) in enumerate(
+            [
+                (b"old", OriginId(FAR, 1), [b"old"]),
+                (b"new", OriginId(FAR, 2), [b"old", b"new"]),
+                (b"new", OriginId(FAR, 2), [b"old", b"new", b"new"]),
+                (b"unlabelled", None, [b"old", b"new", b"new", b"unlabelled"]),
+                (b"unlabelled", None, [b"old", b"new", b"new", b"unlabelled", b"unlabelled"]),
+            ]
+        ):
+            durable = number % 2 == 0
+            await kept.control.subscribe(kept.adapter, "me", "alice", durable=durable)
+            await kept.bring("alice", body, origin)
+            await until(lambda taken=taken: kept.adapter.taken == taken)  # type: ignore[misc]
+            assert await kept.control.unsubscribe(kept.adapter, "me", "alice")
 
 
 async def test_a_subscription_that_the_network_refuses_stands_and_is_asked_for_again(tmp_path: Path) -> None:

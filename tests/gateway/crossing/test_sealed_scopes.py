@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exchange.model import Profile
 from gateway.cli.main import main
 from gateway.envelope import ENVELOPE_VERSION, EnvelopeError, Header, seal
 from gateway.scope_keys import MARK, KeyStep, ScopeKey, ScopeKeys, SealedScope, change
@@ -16,8 +17,8 @@ from psirp_stack.authentication.keys import KeyFileError
 PREFIX = "http://example.com/private/"
 SID = Identifier(bytes(31) + b"\x01")
 ITEM, OTHER = (ItemId(SID, Identifier(bytes(31) + bytes((number,)))) for number in (2, 3))
-HEADER = Header(ENVELOPE_VERSION, "push", PREFIX + "feed", "text/plain")
-OPEN = Header(ENVELOPE_VERSION, "push", "http://example.com/feed", "text/plain")
+HEADER = Header(ENVELOPE_VERSION, Profile.DOCUMENT, PREFIX + "feed", "text/plain")
+OPEN = Header(ENVELOPE_VERSION, Profile.DOCUMENT, "http://example.com/feed", "text/plain")
 
 
 def keys(number: int = 1, prefix: str | None = PREFIX, scope: Identifier | None = None) -> ScopeKeys:

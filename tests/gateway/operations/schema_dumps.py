@@ -15,7 +15,7 @@ from gateway import __version__
 from gateway.adapters.chat_store import MIGRATIONS as CHAT_TABLES
 from gateway.adapters.demand import MIGRATIONS as DEMAND_TABLES
 from gateway.bootstrapping import MIGRATIONS as BOOTSTRAPPING_TABLES
-from gateway.store import MIGRATIONS as CONTROL_TABLES
+from gateway.store import TABLES as CONTROL_TABLES
 from psirp_stack.node.version_store import TRANSPORT_TABLES
 from psirp_stack.rendezvous.schema import MIGRATIONS as RENDEZVOUS_TABLES
 from push_hub.hub import TABLES as HUB_TABLES

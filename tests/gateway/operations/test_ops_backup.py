@@ -12,7 +12,7 @@ from gateway.cli.main import main
 from gateway.gateway import DATABASE_NAME
 from gateway.operations.backup import BackupError, back_up, restore, verify
 from gateway.operations.stores import problems, stores_below
-from gateway.store import MIGRATIONS, ControlStore
+from gateway.store import TABLES as GATEWAY_TABLES
 from push_hub.hub import DATABASE_NAME as HUB_NAME
 from push_hub.hub import TABLES
 from storage import Database, Migration, Transaction
@@ -22,20 +22,21 @@ from storage import Database, Migration, Transaction
 def data(tmp_path: Path) -> Path:
     """The stores of a gateway, with something in them."""
     data = tmp_path / "data"
-    for place, tables in (("", MIGRATIONS), ("hub", TABLES)):
+    for place, tables in (("", GATEWAY_TABLES), ("hub", TABLES)):
         folder = data / place
         folder.mkdir(parents=True, exist_ok=True)
         with Database.open(folder / (HUB_NAME if place else DATABASE_NAME), tables) as database:
             if not place:
-                database.write(lambda tx: ControlStore.move_cursor("push", 7, tx)).result()
+                database.write(lambda tx: tx.execute("INSERT INTO exchange_marks VALUES ('push', '', 7)")).result()
     (data / "node").mkdir()
     (data / "node" / "life").write_text("123\n")
     return data
 
 
 def cursor(path: Path) -> int:
-    with Database.open(path, MIGRATIONS) as database:
-        return ControlStore(database).cursor("push")
+    with Database.open(path, GATEWAY_TABLES) as database:
+        ((value,),) = database.read("SELECT value FROM exchange_marks WHERE source = 'push'")
+        return int(value)
 
 
 def test_a_backup_comes_back_as_it_was(data: Path, tmp_path: Path) -> None:
@@ -60,7 +61,7 @@ def test_stores_that_are_written_to_are_copied_at_one_moment(data: Path, tmp_pat
     # Pages enough that copying takes many steps, between which the writer goes on.
     number.append(Migration("numbers", 2, ["CREATE TABLE filling (b BLOB)"]))
     hub = Database.open(data / "hub" / HUB_NAME, [*TABLES, *number])
-    gateway = Database.open(data / DATABASE_NAME, [*MIGRATIONS, *number])
+    gateway = Database.open(data / DATABASE_NAME, [*GATEWAY_TABLES, *number])
     hub.write(lambda tx: tx.execute_many("INSERT INTO filling VALUES (zeroblob(100000))", [()] * 300)).result()
     enough = threading.Event()
     wrote = threading.Event()
@@ -115,7 +116,7 @@ def test_nothing_is_overwritten(data: Path, tmp_path: Path) -> None:
 
 def test_a_store_in_use_is_not_restored_over(data: Path, tmp_path: Path) -> None:
     back_up({"data": data}, tmp_path / "backup")
-    with Database.open(data / DATABASE_NAME, MIGRATIONS), pytest.raises(BackupError, match="in use by process"):
+    with Database.open(data / DATABASE_NAME, GATEWAY_TABLES), pytest.raises(BackupError, match="in use by process"):
         restore(tmp_path / "backup", {"data": data})
 
 
@@ -189,7 +190,7 @@ def test_a_node_elsewhere_is_part_of_the_gateways_backup(tmp_path: Path, capsys:
     (tmp_path / "elsewhere" / "life").write_text("5\n")
     (tmp_path / "gateway.toml").write_text('[store]\npath = "data"\n[node]\nname = "a"\ndata = "elsewhere"\n')
     (tmp_path / "data").mkdir()
-    Database.open(tmp_path / "data" / DATABASE_NAME, MIGRATIONS).close()
+    Database.open(tmp_path / "data" / DATABASE_NAME, GATEWAY_TABLES).close()
     config = str(tmp_path / "gateway.toml")
     assert main(["backup", "-c", config, str(tmp_path / "backup")]) == 0
     assert (tmp_path / "backup" / "node" / "life").read_text() == "5\n"

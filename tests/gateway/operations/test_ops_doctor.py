@@ -30,7 +30,7 @@ from gateway.operations.checks_machine import (
 from gateway.operations.checks_network import check_links, check_rendezvous
 from gateway.operations.doctor import check_stores, examine, is_running
 from gateway.operations.findings import Finding, FindingLevel
-from gateway.store import MIGRATIONS
+from gateway.store import TABLES
 from psirp_stack.node.config import DomainFile, LinkFile, NodeFile
 from storage import Database
 from tests.gateway.access.test_access_tls import make
@@ -242,7 +242,7 @@ def test_a_disk_without_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_clock_that_went_back(tmp_path: Path) -> None:
-    Database.open(tmp_path / DATABASE_NAME, MIGRATIONS).close()
+    Database.open(tmp_path / DATABASE_NAME, TABLES).close()
     assert verdicts(check_clock(tmp_path, time.time(), lambda: True)) == [FindingLevel.GOOD]
     future = time.time() + 3600
     os.utime(tmp_path / DATABASE_NAME, (future, future))
@@ -279,7 +279,7 @@ def test_a_name_server_that_does_not_answer(tmp_path: Path) -> None:
 
 def test_a_store_that_is_spoilt(tmp_path: Path) -> None:
     path = tmp_path / DATABASE_NAME
-    Database.open(path, MIGRATIONS).close()
+    Database.open(path, TABLES).close()
     assert verdicts(check_stores(tmp_path, thorough=True)) == [FindingLevel.GOOD]
     whole = path.read_bytes()
     path.write_bytes(whole[:4096] + b"\xff" * 8192 + whole[12288:])
@@ -290,7 +290,7 @@ def test_a_store_that_is_spoilt(tmp_path: Path) -> None:
 
 def test_stores_of_newer_software_and_of_none(tmp_path: Path) -> None:
     path = tmp_path / DATABASE_NAME
-    Database.open(path, MIGRATIONS).close()
+    Database.open(path, TABLES).close()
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE schema_version SET version = 99")
     connection.close()

@@ -18,7 +18,7 @@ from tests.gateway.web_world import PATIENCE, World, started_world
 TEXT = (Path(__file__).parents[3] / "docs" / "rest.md").read_text()
 EXAMPLES = re.findall(r"```sh[^\n]*\n(.*?)```", TEXT, re.DOTALL)
 ANSWERS = re.findall(r"```(?:text|json)\n(.*?)```", TEXT, re.DOTALL)
-VERSION = re.compile(r"56657273696f6e::[0-9a-f]{40}")
+ORIGIN = re.compile(r"[0-9a-f]{32}:\d+")
 
 pytestmark = pytest.mark.skipif(which("curl") is None, reason="needs curl (Debian package curl)")
 
@@ -37,7 +37,7 @@ def example(words: str) -> str:
 
 def plain(text: str) -> str:
     """Without what differs from run to run."""
-    return re.sub(r'"published_ms":\d+', '"published_ms":0', VERSION.sub("VERSION", text)).strip()
+    return re.sub(r'"published_ms":\d+', '"published_ms":0', ORIGIN.sub("ORIGIN", text)).strip()
 
 
 class Shell:
@@ -87,13 +87,13 @@ async def test_the_examples_do_what_they_say(world: World, tmp_path: Path) -> No
             assert plain(answer) == plain(ANSWERS[0])
             seen = first + await lines(reading, 2)
             assert plain(seen) == plain(ANSWERS[1])
-            version = json.loads(answer)["version"]
-            assert f"id: {version}\n" in seen
+            origin = json.loads(answer)["origin"]
+            assert f"id: {origin}\n" in seen
             await there.run(example("picture.png"))
             picture = await lines(reading, 3)
             assert '"type":"image/png"' in picture
             assert '"base64":"' in picture
-        async with here.following(example("Last-Event-ID"), LAST=version) as again:
+        async with here.following(example("Last-Event-ID"), LAST=origin) as again:
             assert picture.strip() in await lines(again, 5)
         assert await here.run(example('curl -s "$GATEWAY/topics"')) == ANSWERS[2]
 

@@ -11,10 +11,11 @@ import pytest
 from aiohttp import ClientResponse, ClientSession, web
 from aiohttp.test_utils import TestServer
 
+from exchange.model import Draft, LogEntry, OriginId, Profile
 from gateway.adapters.stream import ReaderStream, StreamConfig
-from gateway.model import Crossing
+from gateway.events import CrossingPublished
 from gateway.web.stream_routes import event_of
-from identifiers import DEFAULT_NAMING, Identifier, Topic
+from identifiers import DEFAULT_NAMING, Topic
 from tests.gateway.web_world import Domain, Reader, World, started_world
 from tests.waiting import until
 
@@ -50,7 +51,7 @@ async def test_what_is_posted_at_one_gateway_is_read_at_another(world: World) ->
         published = await post(world, b, "first", **{"Content-Type": "text/html; charset=utf-8"})
         assert (published["sid"], published["rid"]) == (str(ITEM.sid), str(ITEM.rid))
         name, event = await reader.next()
-        assert name == event["version"] == published["version"]
+        assert name == event["origin"] == published["origin"]
         assert (event["name"], event["self"]) == (TOPIC, TOPIC)
         assert (event["type"], event["text"]) == ("text/html; charset=utf-8", "first")
         await post(world, b, b"\xff\x00", **{"Content-Type": "image/png"})
@@ -59,14 +60,15 @@ async def test_what_is_posted_at_one_gateway_is_read_at_another(world: World) ->
         assert "text" not in event
         reader.answer.close()
         await until(lambda: a.web.streams.open_streams == 0)
-        await until(lambda: not a.gateway.control.subscriptions(ITEM))
-        await until(lambda: not a.gateway.control.follows(ITEM))
+        assert not await a.gateway.control.subscriptions(ITEM)
+        await until(lambda: not a.gateway.psirp.follows(ITEM))
 
 
 async def test_who_comes_later_gets_the_current_version_also_when_others_have_it_already(world: World) -> None:
     async with world.domain("n0", "a") as a, world.domain("n2", "b") as b:
         await post(world, b, "old")
         await post(world, b, "current")
+        await until(lambda: sum(isinstance(event, CrossingPublished) for event in world.events) == 2)
         first = await follow(world, a)
         assert (await first.next())[1]["text"] == "current"
         second = await follow(world, a)
@@ -119,7 +121,7 @@ async def test_readers_at_the_same_gateway_hear_it_and_so_does_a_websub_subscrib
             await post(world, a, "so that there is somebody who publishes it")
             form = {"hub.mode": "subscribe", "hub.topic": TOPIC, "hub.callback": str(callback.make_url("/callback"))}
             assert (await world.http.post(a.gateway.hub.url, data=form)).status == 202
-            await until(lambda: a.gateway.control.follows(ITEM))
+            await until(lambda: a.gateway.psirp.follows(ITEM))
             reader = await follow(world, a)
             await reader.next()
             await post(world, a, "to both")
@@ -143,10 +145,10 @@ async def test_curl_is_enough(world: World) -> None:
             curl, "-s", "-H", "Content-Type: text/plain", "-d", "from curl", address, stdout=asyncio.subprocess.PIPE
         )
         answer, _ = await writing.communicate()
-        version = json.loads(answer)["version"]
+        origin = json.loads(answer)["origin"]
         async with asyncio.timeout(20):
             await reading.stdout.readline()
-            assert await reading.stdout.readline() == f"id: {version}\n".encode()
+            assert await reading.stdout.readline() == f"id: {origin}\n".encode()
             assert b'"text":"from curl"' in await reading.stdout.readline()
         reading.terminate()
         await reading.communicate()
@@ -212,24 +214,6 @@ async def test_scripts_of_other_sites_need_the_operators_word(world: World) -> N
         answer.close()
 
 
-async def test_streams_of_a_killed_gateway_leave_nothing(world: World) -> None:
-    async with world.domain("n0", "a") as a:
-        await a.gateway.control.subscribe(a.web.streams, "nobody is there", TOPIC, lease=100)
-        assert a.gateway.control.subscriptions(ITEM)
-    async with world.domain("n0", "a") as a:
-        assert not a.gateway.control.subscriptions(ITEM)
-        assert not a.gateway.control.follows(ITEM)
-
-
-async def test_an_open_stream_renews_its_lease(world: World) -> None:
-    async with world.domain("n0", "a", streams=StreamConfig(lease=3.0)) as a:
-        reader = await follow(world, a)
-        [first] = a.gateway.control.subscriptions(ITEM)
-        await reader.block()
-        await until(lambda: any(now.until > first.until for now in a.gateway.control.subscriptions(ITEM)))
-        reader.answer.close()
-
-
 async def test_a_reader_that_takes_nothing_is_cut_off(world: World) -> None:
     config = StreamConfig(max_waiting_bytes=400_000, write_timeout=60)
     # A small buffer on the reading side, so that what is not read is soon not taken.
@@ -282,31 +266,23 @@ async def test_a_reader_comes_back_to_a_gateway_that_was_started_again(world: Wo
             reader.answer.close()
 
 
-def crossing(number: int) -> Crossing:
-    return Crossing("push", "n", "text/plain", b"%d" % number, "", Identifier(number.to_bytes(32, "big")), number)
-
-
-async def test_what_came_while_looking_back_follows_once_and_in_order() -> None:
-    stream = ReaderStream("who", "what", 10_000)
-    for number in (2, 3, 4):
-        stream.offer(crossing(number))
-    stream.begin([crossing(1), crossing(2), crossing(3)])
-    got = [await stream.next(0) for _ in range(5)]
-    assert got == [crossing(1), crossing(2), crossing(3), crossing(4), None]
+def entry(number: int, content_type: str = "text/plain", body: bytes | None = None) -> LogEntry:
+    body = b"%d" % number if body is None else body
+    draft = Draft(ITEM, "n", Profile.DOCUMENT, content_type, body, published_ms=number)
+    return LogEntry(number, OriginId(bytes(16), number), "stream", draft, number)
 
 
 async def test_a_stream_that_is_full_is_overrun_but_one_large_document_passes() -> None:
     stream = ReaderStream("who", "what", 100)
-    stream.begin(())
-    stream.offer(Crossing("push", "n", "text/plain", bytes(1000)))
+    stream.offer(entry(0, body=bytes(1000)))
     assert await stream.next(0) is not None
-    stream.offer(crossing(1))
-    stream.offer(crossing(2))
+    stream.offer(entry(1))
+    stream.offer(entry(2))
     assert stream.overrun
     assert await stream.next(0) is None
 
 
 def test_a_body_that_is_not_what_its_type_says_is_given_as_bytes() -> None:
-    assert b'"base64":"/w=="' in event_of(Crossing("push", "n", "text/plain", b"\xff"))
-    assert b'"base64":"YQ=="' in event_of(Crossing("push", "n", "text/plain; charset=utf-16", b"a"))
-    assert b'"text":"a\\nb"' in event_of(Crossing("push", "n", "application/atom+xml", b"a\nb"))
+    assert b'"base64":"/w=="' in event_of(entry(1, "text/plain", b"\xff"))
+    assert b'"base64":"YQ=="' in event_of(entry(1, "text/plain; charset=utf-16", b"a"))
+    assert b'"text":"a\\nb"' in event_of(entry(1, "application/atom+xml", b"a\nb"))

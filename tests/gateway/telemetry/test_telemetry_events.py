@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exchange.model import Draft, OriginId, Profile
 from gateway.events import CrossingArrived, CrossingPublished
 from gateway.model import Crossing
 from gateway.telemetry.logs import JsonLog
@@ -42,7 +43,10 @@ class Clock:
         return self.now
 
 
-CROSSING = Crossing("push", TOPIC, "text/plain", b"x" * 100, TOPIC, VERSION, 999_900)
+ORIGIN = OriginId(b"\4" * 16, 7)
+CROSSING = Crossing(
+    Draft(ITEM, TOPIC, Profile.DOCUMENT, "text/plain", b"x" * 100, published_ms=999_900, origin=ORIGIN), VERSION
+)
 
 
 def published_here(telemetry: Telemetry, clock: Clock, number: int = 1) -> None:
@@ -51,7 +55,7 @@ def published_here(telemetry: Telemetry, clock: Clock, number: int = 1) -> None:
     telemetry.observe(PublicationAccepted(number, TOPIC, 100, clock.now))
     clock.now += 0.01
     telemetry.observe(TopicFetched(TOPIC, 200, True, 1))
-    telemetry.observe(CrossingPublished("push", TOPIC, ITEM, VERSION, 100))
+    telemetry.observe(CrossingPublished(Profile.DOCUMENT, TOPIC, ITEM, VERSION, 100, ORIGIN))
 
 
 def test_what_is_secret_is_in_no_plain_value() -> None:
@@ -59,7 +63,7 @@ def test_what_is_secret_is_in_no_plain_value() -> None:
     for secret in ("s3cret", "pass", "k3y", "part"):
         assert secret not in known
     assert "http://a.example/cb?…" in known
-    assert plain(CrossingPublished("push", TOPIC, ITEM, VERSION, 1))["version"] == str(VERSION)
+    assert plain(CrossingPublished(Profile.DOCUMENT, TOPIC, ITEM, VERSION, 1, ORIGIN))["version"] == str(VERSION)
 
 
 @given(st.text(max_size=60))
@@ -92,7 +96,7 @@ def test_a_publication_of_this_domain_is_one_way_from_ping_to_callback() -> None
         "everyone was sent to",
     ]
     assert (way.publication, way.version, way.delivered) == (1, str(VERSION), 1)
-    assert telemetry.recorder.of_version(str(VERSION)) is way
+    assert telemetry.recorder.of_id(str(VERSION)) is way
     assert telemetry.intake.histogram.total == pytest.approx(0.01)
     assert telemetry.export.histogram.total == pytest.approx(0.01)
     assert telemetry.delivery.histogram.count == 1
@@ -186,7 +190,7 @@ def test_a_line_of_the_log_has_both_ids_and_a_level() -> None:
     assert observe is not None
     published_here(telemetry, clock)
     for event in (
-        CrossingPublished("push", TOPIC, ITEM, VERSION, 100),
+        CrossingPublished(Profile.DOCUMENT, TOPIC, ITEM, VERSION, 100, ORIGIN),
         Delivered(1, WHO, 200, 1, 1.0),
         Delivered(1, WHO, 200, 2, 1.0),
         OutcomesSaved(1, 1.0),

@@ -94,7 +94,7 @@ async def test_matches_are_counted_where_the_rendezvous_is_elsewhere(world: Admi
     await world.publish()
     await counted(1, 0)
     item = world.b.config.naming.of_topic(Topic.parse(world.blog.topic))
-    await world.b.control.withdraw(item)
+    await world.b.psirp.withdraw(item)
     await counted(0, 1)
 
 

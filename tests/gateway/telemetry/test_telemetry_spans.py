@@ -6,12 +6,13 @@ pytest.importorskip("opentelemetry.sdk", reason="needs the extra otel")
 
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from exchange.model import Profile
 from gateway.events import CrossingArrived, CrossingPublished
 from gateway.telemetry import spans
 from gateway.telemetry.spans import Spans
 from gateway.telemetry.telemetry import Telemetry
 from push_hub.delivery.events import Delivered, FanoutFinished, PublicationAccepted
-from tests.gateway.telemetry.test_telemetry_events import CROSSING, ITEM, TOPIC, VERSION, WHO, Clock
+from tests.gateway.telemetry.test_telemetry_events import CROSSING, ITEM, ORIGIN, TOPIC, VERSION, WHO, Clock
 
 
 def test_what_two_gateways_export_meets_in_one_trace() -> None:
@@ -24,7 +25,7 @@ def test_what_two_gateways_export_meets_in_one_trace() -> None:
     b.observe(PublicationAccepted(1, TOPIC, 100, clock.now))
     b.observe(FanoutFinished(1, clock.now))
     assert not b.recorder.ways(TOPIC)[0].version
-    b.observe(CrossingPublished("push", TOPIC, ITEM, VERSION, 100))
+    b.observe(CrossingPublished(Profile.DOCUMENT, TOPIC, ITEM, VERSION, 100, ORIGIN))
     a.observe(CrossingArrived(TOPIC, ITEM, VERSION, int(clock.now * 1000), 10, is_own=False, crossing=CROSSING))
     a.observe(PublicationAccepted(7, TOPIC, 10, clock.now + 0.1))
     a.observe(Delivered(7, WHO, 200, 1, clock.now + 0.2))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from aiohttp import ClientSession
 
+from exchange.model import Profile
 from gateway.cli.traces import observer_for
 from gateway.envelope import ENVELOPE_VERSION, Header, seal
 from gateway.gateway import Gateway, GatewayConfig
@@ -141,7 +142,7 @@ def test_a_simulation_writes_the_same_records_on_its_own_clock(tmp_path: Path) -
 
 
 def test_the_document_is_found_in_what_gateways_send() -> None:
-    content = seal(Header(ENVELOPE_VERSION, "push", TOPIC, "text/plain", TOPIC), b"the document")
+    content = seal(Header(ENVELOPE_VERSION, Profile.DOCUMENT, TOPIC, "text/plain", (("self", TOPIC),)), b"the document")
     assert document_in(content) == b"the document"
     for broken in (b"", b"abc", b"\xff\xff\xff\xffrest"):
         assert document_in(broken) == broken
