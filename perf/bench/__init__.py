@@ -12,6 +12,7 @@ BENCHMARKS: dict[str, str] = {
     "hub": "subscribe through verification, start with a million subscriptions, ping to first delivery",
     "matching": "find a topic among many: list, Bloom filter, registry, dict",
     "psirp": "publications over PSIRP: round trip, rate, matches, recovery, the rendezvous' growth",
+    "scale": "networks of 50 to 1,000 nodes: until all know each other, what idle nodes send, a ring of 200",
     "traces": "what tracing costs the fan-out; with --rows, synthetic traces",
     "viewers": "deliveries a second with nobody and with 200 at the dashboard",
     "workload": "payload, load, fan-out, hops, loss, bursts, soak: gateways traced under open-loop load",
