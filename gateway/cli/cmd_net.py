@@ -107,7 +107,7 @@ def _up_in_namespaces(plan: NetworkPlan, data: Path) -> int:
 def _say_up(plan: NetworkPlan, data: Path) -> None:
     names = plan.graph.names
     print(f"{len(names)} nodes and {plan.graph.undirected_links} links are up", flush=True)
-    print(f"rendezvous {plan.rendezvous}, topology manager {plan.topology}", flush=True)
+    print(f"rendezvous {', '.join(plan.rendezvous)}, topology manager {', '.join(plan.topology)}", flush=True)
     print(f"applications attach to {socket_of(data, names[0])} ... {socket_of(data, names[-1])}", flush=True)
 
 

@@ -34,7 +34,7 @@ ITEM = ItemId(Identifier(b"\1" * 32), Identifier(b"\2" * 32))
 
 class ScaleBenchmark:
     name = "scale"
-    description = f"""Networks in one process, on a virtual clock: a backbone, twice as many links as nodes, starts at once;
+    description = f"""Networks of one process, on a virtual clock: a backbone, twice as many links as nodes, starts;
 how long until every node knows the whole graph, in the network's time and in ours, and what an idle node sends:
 control frames a second, by node and by link. Then a ring of {RING}: a subscription and a first delivery across it.
 
@@ -45,9 +45,7 @@ bars: the largest network knows itself within {WALL_BAR:g} s of wall time (1,000
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--nodes", type=int, nargs="+", metavar="N", help="sizes (default: 50 200 1000)")
         parser.add_argument("--seed", type=int, default=1, help="of the graphs and of all chance in the networks")
-        parser.add_argument(
-            "--idle", type=float, default=IDLE_SECONDS, help="seconds of silence (%(default)g)"
-        )
+        parser.add_argument("--idle", type=float, default=IDLE_SECONDS, help="seconds of silence (%(default)g)")
         parser.epilog = "example:\n  psph bench scale --nodes 30 60 --idle 10"
 
     def run(self, options: argparse.Namespace) -> BenchOutcome:

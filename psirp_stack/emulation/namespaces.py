@@ -37,6 +37,8 @@ class NamespaceNetwork:
         self._run_node = run_node or [sys.executable, "-m", "gateway.cli.main", "node", "-c"]
         self._prefix = f"psph{os.getpid()}"
         self._made: list[str] = []
+        self._cables: dict[frozenset[str], tuple[tuple[str, str], tuple[str, str]]] = {}
+        """Node and interface at both ends, by the names of the nodes."""
 
     def namespace(self, node: str) -> str:
         return f"{self._prefix}-{self.plan.graph.names.index(node)}"
@@ -52,7 +54,7 @@ class NamespaceNetwork:
                 self._ip("netns", "add", self.namespace(name))
                 self._made.append(self.namespace(name))
                 self._in(name, "link", "set", "lo", "up")
-            interfaces = self._cables(progress)
+            interfaces = self._lay_cables(progress)
             make_private_folder(self.data, (*self.plan.graph.names, GRAPH_FILE, SECRET_FILE))
             self._make_secret()
             for name in self.plan.graph.names:
@@ -82,6 +84,18 @@ class NamespaceNetwork:
         process.kill()
         process.wait()
 
+    def cut(self, a: str, b: str) -> None:
+        """Take a link down, as a cable that is pulled: both ends lose their carrier."""
+        node, interface = self._end(a, b)
+        self._in(node, "link", "set", interface, "down")
+
+    def mend(self, a: str, b: str) -> None:
+        node, interface = self._end(a, b)
+        self._in(node, "link", "set", interface, "up")
+
+    def _end(self, a: str, b: str) -> tuple[str, str]:
+        return self._cables[frozenset((a, b))][0]
+
     def down(self) -> None:
         for process in self.processes.values():
             process.send_signal(signal.SIGTERM)
@@ -101,7 +115,7 @@ class NamespaceNetwork:
         path = self.data / SECRET_FILE
         write_private_file(path, secrets.token_hex().encode() + b"\n")
 
-    def _cables(self, progress: Callable[[str], None]) -> dict[str, list[tuple[str, Impairment]]]:
+    def _lay_cables(self, progress: Callable[[str], None]) -> dict[str, list[tuple[str, Impairment]]]:
         interfaces: dict[str, list[tuple[str, Impairment]]] = {name: [] for name in self.plan.graph.names}
         for a, b in self.plan.cables():
             progress(f"link {a} - {b}")
@@ -112,6 +126,7 @@ class NamespaceNetwork:
             )
             self._in(a, "link", "set", first, "up")
             self._in(b, "link", "set", second, "up")
+            self._cables[frozenset((a, b))] = ((a, first), (b, second))
             bad = self.plan.impairment(a, b)
             interfaces[a].append((first, bad))
             interfaces[b].append((second, bad))
@@ -139,13 +154,17 @@ def _node_file(plan: NetworkPlan, folder: Path, name: str, interfaces: Sequence[
     lines += ["[domain]", f"seed = {_quoted(plan.seed)}", f'secret_file = "{SECRET_FILE}"']
     if (graph_file := plan.write_graph(folder)) is not None:
         lines.append(f'graph_file = "{graph_file}"')
-    lines += [f'rendezvous = ["{plan.rendezvous}"]', f'topology = ["{plan.topology}"]']
+    lines += [f"rendezvous = {_names(plan.rendezvous)}", f"topology = {_names(plan.topology)}"]
     for interface, bad in interfaces:
         lines += ["[[links]]", f'ethernet = "{interface}"']
         if bad != PERFECT:
             keys = ("delay", "jitter", "loss", "duplication", "reorder", "bandwidth")
             lines.append("impaired = { " + ", ".join(f"{key} = {float(getattr(bad, key))}" for key in keys) + " }")
     return "\n".join(lines) + "\n"
+
+
+def _names(names: Sequence[str]) -> str:
+    return "[" + ", ".join(map(_quoted, names)) + "]"
 
 
 def _quoted(text: str) -> str:

@@ -9,8 +9,8 @@ nodes = 8
 tags = "placed"                  # or "random": how bits are given to links; default: placed, up to 256 nodes
 
 [roles]
-rendezvous = "n0"                # default for both: the first node
-topology = "n0"
+rendezvous = "n0"                # default: the first node; several, of which one takes over: ["n0", "n4"]
+topology = "n0"                  # default: those that may be the rendezvous
 
 [every_link]                     # as bad as wanted: delay, jitter, loss, duplication, reorder, bandwidth
 delay = 0.002
@@ -21,6 +21,7 @@ loss = 0.1
 """
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -84,8 +85,8 @@ class _Generate(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Roles(Struct, frozen=True, forbid_unknown_fields=True):
-    rendezvous: str | None = None
-    topology: str | None = None
+    rendezvous: str | tuple[str, ...] = ()
+    topology: str | tuple[str, ...] = ()
 
 
 class _File(Struct, frozen=True, forbid_unknown_fields=True):
@@ -104,8 +105,9 @@ class NetworkPlan:
 
     seed: str
     graph: Graph
-    rendezvous: str
-    topology: str
+    rendezvous: tuple[str, ...]
+    """Who may have the role; the first by name that can be reached has it."""
+    topology: tuple[str, ...]
     usual: Impairment
     special: dict[frozenset[str], Impairment]
     tags: TagChoice
@@ -152,14 +154,21 @@ def plan(document: dict[str, object], folder: Path, source: str = "topology") ->
         raise PlanError(f"{source}: {error}") from None
     if len(graph.names) > MAX_EMULATED_NODES:
         raise PlanError(f"{source}: {len(graph.names)} nodes; at most {MAX_EMULATED_NODES} can be emulated")
-    holders = []
-    for key, name in (("roles.rendezvous", file.roles.rendezvous), ("roles.topology", file.roles.topology)):
-        if name is not None and named.get(name, name) not in graph.names:
-            raise PlanError(f"{source}: `{key}`: no node is named {name!r}")
-        holders.append(None if name is None else named.get(name, name))
-    rendezvous = holders[0] or graph.names[0]
+    rendezvous = _holders(file.roles.rendezvous, "roles.rendezvous", graph, named, source) or graph.names[:1]
+    topology = _holders(file.roles.topology, "roles.topology", graph, named, source) or rendezvous
     usual_tags = TagChoice.PLACED if len(graph.names) <= MAX_NODES_PLACED else TagChoice.RANDOM
-    return NetworkPlan(file.seed, graph, rendezvous, holders[1] or rendezvous, usual, special, file.tags or usual_tags)
+    return NetworkPlan(file.seed, graph, rendezvous, topology, usual, special, file.tags or usual_tags)
+
+
+def _holders(
+    given: str | tuple[str, ...], key: str, graph: Graph, named: Mapping[str, str], source: str
+) -> tuple[str, ...]:
+    holders = []
+    for name in (given,) if isinstance(given, str) else given:
+        if named.get(name, name) not in graph.names:
+            raise PlanError(f"{source}: `{key}`: no node is named {name!r}")
+        holders.append(named.get(name, name))
+    return tuple(holders)
 
 
 def _graph(file: _File, folder: Path) -> tuple[Graph, dict[str, str]]:

@@ -195,6 +195,21 @@ class RunningNode:
             seal.when_proved(partial(self._proved, number))
         self._arm()
 
+    def remove_link(self, number: LinkNumber) -> None:
+        """Use a link no more, and close it."""
+        link = self._links.pop(number)
+        carrier = carrier_of(link)
+        if isinstance(carrier, TellingLink):
+            carrier.on_carrier(None)
+            self._telling.remove(carrier)
+        if isinstance(carrier, (EthernetLink, UdpLink)):
+            self._watched.remove(carrier.fileno())
+            self._loop.remove_reader(carrier.fileno())
+        link.on_receive(None)
+        link.close()
+        self.node.remove_link(number, self._loop.time())
+        self._arm()
+
     def link(self, number: LinkNumber) -> Link:
         return self._links[number]
 

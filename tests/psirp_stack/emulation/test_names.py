@@ -44,7 +44,7 @@ async def test_a_network_with_such_names_comes_up(tmp_path: Path) -> None:
     }
     made = plan(document, tmp_path)
     assert made.graph.names == ("Adelaide-Australia1722", "Perth-Australia1743", "Sydney-2")
-    assert made.rendezvous == "Perth-Australia1743"
+    assert made.rendezvous == made.topology == ("Perth-Australia1743",)
     assert made.impairment("Sydney-2", "Adelaide-Australia1722").delay == 0.001
     network = await EmulatedNetwork.start(made, tmp_path / "net", TimesFile(hello=0.1))
     async with asyncio.timeout(20):
