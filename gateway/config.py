@@ -35,6 +35,7 @@ from identifiers.topic import canonical_host
 from psirp_stack.authentication.keys import KeyFileError
 from psirp_stack.node.config import MAX_FILE_BYTES, NodeConfigError, NodeFile, read_secret
 from psirp_stack.node.config import check as check_node
+from push_hub.bounds import SubscriptionBounds
 from push_hub.canary import CanaryConfig
 from push_hub.delivery import QueueLimits, Retention
 from push_hub.diagnostics import DiagnosticsConfig
@@ -130,6 +131,12 @@ class LimitsSection(Struct, frozen=True, forbid_unknown_fields=True):
     requests_per_topic: Seconds = ServerConfig().per_topic.per_second
     requests_per_topic_burst: Seconds = ServerConfig().per_topic.burst
     pending_checks: Count = IntentVerifierConfig().max_pending
+    subscriptions: Count = SubscriptionBounds().in_all
+    subscriptions_per_network: Count = SubscriptionBounds().per_network
+    subscriptions_per_address: Count = SubscriptionBounds().per_address
+    pending_per_network: Count = SubscriptionBounds().pending_per_network
+    new_subscriptions: Seconds = ServerConfig().new_subscriptions.per_second
+    new_subscriptions_burst: Seconds = ServerConfig().new_subscriptions.burst
     waiting_topics: Count = IntakeConfig().max_waiting_topics
     fetches: Count = IntakeConfig().max_fetches
     deliveries: Count = QueueLimits().in_flight
@@ -353,10 +360,17 @@ class _Builder:
                 max_connections=limits.connections,
                 per_client=Rate(limits.requests_per_client, limits.requests_per_client_burst),
                 per_topic=Rate(limits.requests_per_topic, limits.requests_per_topic_burst),
+                new_subscriptions=Rate(limits.new_subscriptions, limits.new_subscriptions_burst),
                 trusted_proxies=frozenset(hub.trusted_proxies),
                 publisher_tokens=self._secrets("hub.publisher_tokens_file", hub.publisher_tokens_file),
             ),
             verifier=IntentVerifierConfig(max_pending=limits.pending_checks, leases=leases),
+            bounds=SubscriptionBounds(
+                limits.subscriptions,
+                limits.subscriptions_per_network,
+                limits.subscriptions_per_address,
+                limits.pending_per_network,
+            ),
             deliveries=QueueLimits(
                 in_flight=limits.deliveries, per_host=limits.deliveries_per_host, timeout=limits.delivery_timeout
             ),

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from push_hub.bounds import SubscriptionBounds
 from push_hub.canary import MIGRATIONS as CANARY_TABLES
 from push_hub.canary import Canary, CanaryConfig, remove_traces
 from push_hub.delivery import MIGRATIONS as DELIVERY_TABLES
@@ -69,6 +70,7 @@ class HubConfig:
     """Refuse a topic whose document names another address as its own (costs a fetch for each new subscription)."""
     server: ServerConfig = field(default_factory=ServerConfig)
     verifier: IntentVerifierConfig = field(default_factory=IntentVerifierConfig)
+    bounds: SubscriptionBounds = field(default_factory=SubscriptionBounds)
     deliveries: QueueLimits = field(default_factory=QueueLimits)
     retention: Retention = field(default_factory=Retention)
     max_requests_out: int = 4096
@@ -338,7 +340,7 @@ class Hub:
 
     def _put_together(self, url: str, database: Database, canary: Canary | None, port: Port) -> "_Parts":
         config = self._config
-        subscriptions = Subscriptions(database, history_rows=config.history_rows)
+        subscriptions = Subscriptions(database, history_rows=config.history_rows, bounds=config.bounds)
         policy = AddressPolicy(config.allow_private, own=frozenset([canary.address] if canary is not None else ()))
         client = OutboundClient(ClientConfig(policy, config.max_requests_out, hosts=config.hosts))
         delivery_config = DeliveryConfig(url, limits=config.deliveries, retention=config.retention)

@@ -179,4 +179,67 @@ SUBSCRIPTION_TABLES = [
             END""",
         ],
     ),
+    Migration(
+        "push_hub.clients",
+        1,
+        [
+            # Who asked for a subscription, or for one that waits for its check. '' is the hub itself, or an older row.
+            "ALTER TABLE subscriptions ADD COLUMN address TEXT NOT NULL DEFAULT ''",
+            "ALTER TABLE subscriptions ADD COLUMN network TEXT NOT NULL DEFAULT ''",
+            "ALTER TABLE verifications ADD COLUMN address TEXT NOT NULL DEFAULT ''",
+            "ALTER TABLE verifications ADD COLUMN network TEXT NOT NULL DEFAULT ''",
+            # How many an address has; a network, where the address is ''; everybody, where both are ''.
+            """CREATE TABLE client_counts (
+                network TEXT NOT NULL,
+                address TEXT NOT NULL,
+                live    INTEGER NOT NULL DEFAULT 0,
+                pending INTEGER NOT NULL DEFAULT 0,
+                PRIMARY KEY (network, address)
+            ) WITHOUT ROWID""",
+            """INSERT INTO client_counts
+                SELECT '', '', (SELECT COUNT(*) FROM subscriptions), (SELECT COUNT(*) FROM verifications)""",
+            """CREATE TRIGGER subscriptions_charged AFTER INSERT ON subscriptions BEGIN
+                INSERT INTO client_counts (network, address, live)
+                SELECT '', '', 1 UNION SELECT new.network, '', 1 UNION SELECT new.network, new.address, 1 WHERE true
+                ON CONFLICT (network, address) DO UPDATE SET live = live + 1;
+            END""",
+            """CREATE TRIGGER subscriptions_charged_otherwise AFTER UPDATE OF network, address ON subscriptions
+            WHEN new.network != old.network OR new.address != old.address BEGIN
+                UPDATE client_counts SET live = live - 1
+                WHERE (network, address) IN (VALUES ('', ''), (old.network, ''), (old.network, old.address));
+                INSERT INTO client_counts (network, address, live)
+                SELECT '', '', 1 UNION SELECT new.network, '', 1 UNION SELECT new.network, new.address, 1 WHERE true
+                ON CONFLICT (network, address) DO UPDATE SET live = live + 1;
+                DELETE FROM client_counts WHERE live = 0 AND pending = 0
+                AND (network, address) IN (VALUES ('', ''), (old.network, ''), (old.network, old.address));
+            END""",
+            """CREATE TRIGGER subscriptions_no_longer_charged AFTER DELETE ON subscriptions BEGIN
+                UPDATE client_counts SET live = live - 1
+                WHERE (network, address) IN (VALUES ('', ''), (old.network, ''), (old.network, old.address));
+                DELETE FROM client_counts WHERE live = 0 AND pending = 0
+                AND (network, address) IN (VALUES ('', ''), (old.network, ''), (old.network, old.address));
+            END""",
+            """CREATE TRIGGER verifications_charged AFTER INSERT ON verifications BEGIN
+                INSERT INTO client_counts (network, address, pending)
+                SELECT '', '', 1 UNION SELECT new.network, '', 1 UNION SELECT new.network, new.address, 1 WHERE true
+                ON CONFLICT (network, address) DO UPDATE SET pending = pending + 1;
+            END""",
+            """CREATE TRIGGER verifications_charged_otherwise AFTER UPDATE OF network, address ON verifications
+            WHEN new.network != old.network OR new.address != old.address BEGIN
+                UPDATE client_counts SET pending = pending - 1
+                WHERE (network, address) IN (VALUES ('', ''), (old.network, ''), (old.network, old.address));
+                INSERT INTO client_counts (network, address, pending)
+                SELECT '', '', 1 UNION SELECT new.network, '', 1 UNION SELECT new.network, new.address, 1 WHERE true
+                ON CONFLICT (network, address) DO UPDATE SET pending = pending + 1;
+                DELETE FROM client_counts WHERE live = 0 AND pending = 0
+                AND (network, address) IN (VALUES ('', ''), (old.network, ''), (old.network, old.address));
+            END""",
+            """CREATE TRIGGER verifications_no_longer_charged AFTER DELETE ON verifications BEGIN
+                UPDATE client_counts SET pending = pending - 1
+                WHERE (network, address) IN (VALUES ('', ''), (old.network, ''), (old.network, old.address));
+                DELETE FROM client_counts WHERE live = 0 AND pending = 0
+                AND (network, address) IN (VALUES ('', ''), (old.network, ''), (old.network, old.address));
+            END""",
+        ],
+    ),
 ]

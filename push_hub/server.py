@@ -9,10 +9,11 @@ import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from aiohttp import HttpVersion11, hdrs, web
 
+from push_hub.bounds import MAX_ADDRESS_LENGTH
 from push_hub.events import HubEvent, IntentAsked, Observer, PingAccepted
 from push_hub.health import HealthReport
 from push_hub.model import Content
@@ -45,6 +46,7 @@ NOTHING_HERE = "there is nothing at this address: the hub, and help for people, 
 HTTP_CONFLICT = 409
 PER_CALLBACK_HOST = "per_callback_host"
 PER_TOPIC = "per_topic"
+NEW_SUBSCRIPTIONS = "new_subscriptions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ class ServerConfig:
     per_client: Rate = field(default_factory=lambda: Rate(200, 2_000))
     per_callback_host: Rate = field(default_factory=lambda: Rate(200, 5_000))
     per_topic: Rate = field(default_factory=lambda: Rate(20, 200))
+    new_subscriptions: Rate = field(default_factory=lambda: Rate(100, 2_000))
+    """Requests of one network about subscriptions that are not there: each has the hub ask a callback."""
     max_limiter_keys: int = 50_000
     storage_retry_after: float = 5.0
     rules: RequestRules = field(default_factory=RequestRules)
@@ -74,6 +78,7 @@ class ServerConfig:
 def gate_config(config: ServerConfig) -> GateConfig:
     shares = {
         PER_CALLBACK_HOST: Share(config.per_callback_host, "too many requests for this callback's host"),
+        NEW_SUBSCRIPTIONS: Share(config.new_subscriptions, "your network asks for too many new subscriptions"),
         PER_TOPIC: Share(config.per_topic, "this topic is pinged too often"),
     }
     return GateConfig(config.per_client, shares, config.max_limiter_keys, config.trusted_proxies)
@@ -188,7 +193,7 @@ class HubServer:
             # A hundred names cost what a hundred requests cost.
             self.gate.client(request, len(asked.topics) - 1)
             return await self._take_ping(asked, self.gate.client_key(request))
-        return await self._take_subscription(asked)
+        return await self._take_subscription(asked, request)
 
     async def _take_ping(self, asked: PublishRequest, client: str) -> web.StreamResponse:
         for topic in asked.topics:
@@ -198,9 +203,18 @@ class HubServer:
             self._tell(PingAccepted(topic))
         return web.Response(status=204)
 
-    async def _take_subscription(self, asked: SubscribeRequest | UnsubscribeRequest) -> web.StreamResponse:
-        self.gate.share(PER_CALLBACK_HOST, self._prefixes.of_url(asked.callback))
-        intent = intent_of(asked, self._clock(), self._verifier.new_nonce())
+    async def _take_subscription(
+        self, asked: SubscribeRequest | UnsubscribeRequest, request: web.Request
+    ) -> web.StreamResponse:
+        network = self.gate.client_key(request)
+        if not self._verifier.is_known(asked.topic, asked.callback):
+            self.gate.share(NEW_SUBSCRIPTIONS, network)
+            self.gate.share(PER_CALLBACK_HOST, self._prefixes.of_url(asked.callback))
+        intent = replace(
+            intent_of(asked, self._clock(), self._verifier.new_nonce()),
+            address=self.gate.client_address(request)[:MAX_ADDRESS_LENGTH],
+            network=network,
+        )
         self._tell(IntentAsked(intent.mode, intent.topic, intent.callback))
         if not asked.synchronous:
             await self._verifier.submit(intent)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from push_hub.bounds import SubscriptionBounds, check_request, check_room, is_there
 from push_hub.model import Dialect, HubSubscription, SignatureMethod
 from push_hub.protocol.leases import is_live, lease_until, refresh_at
 from push_hub.protocol.numbers import Mode
@@ -68,8 +69,15 @@ class HistoryLine:
 class Subscriptions:
     """Reads are immediate, from the last committed state; writes return once they are on disk."""
 
-    def __init__(self, database: Database, *, history_rows: int = DEFAULT_HISTORY_ROWS) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        history_rows: int = DEFAULT_HISTORY_ROWS,
+        bounds: SubscriptionBounds | None = None,
+    ) -> None:
         self._database = database
+        self._bounds = SubscriptionBounds() if bounds is None else bounds
         self._history_rows = history_rows
         self._cache = SubscriberCache()
 
@@ -150,8 +158,23 @@ class Subscriptions:
     # -- writing
 
     async def enqueue(self, intent: Intent, now: float) -> int:
-        """Keep an intent until it is settled, in place of an older one for the same key; returns its row."""
-        return await self._write(lambda tx: _enqueue(tx, intent, now))
+        """Keep an intent until it is settled, in place of an older one for the same key; returns its row.
+
+        Raises `BoundReachedError`.
+        """
+
+        def work(tx: Transaction) -> int:
+            check_request(tx.execute, self._bounds, intent, now)
+            return _enqueue(tx, intent, now)
+
+        return await self._write(work)
+
+    def check(self, intent: Intent, now: float) -> None:
+        """Whether a request that does not wait may be made. Raises `BoundReachedError`."""
+        check_request(self._database.read, self._bounds, intent, now)
+
+    def is_there(self, topic: str, callback: str, now: float) -> bool:
+        return is_there(self._database.read, topic, callback, now)
 
     async def postpone(self, row: int, intent: Intent, attempts: int, at: float, reason: str, now: float) -> bool:
         """Note a failed try. False when a newer request took the row over."""
@@ -170,7 +193,10 @@ class Subscriptions:
         return await self._write(work)
 
     async def confirm(self, row: int | None, intent: Intent, sent_at: float, granted: int, now: float) -> Change | None:
-        """The callback agreed: the intent takes effect. None when a newer request replaced it meanwhile."""
+        """The callback agreed: the intent takes effect. None when a newer request replaced it meanwhile.
+
+        Raises `BoundReachedError`, and changes nothing, when there is no room by now.
+        """
 
         def work(tx: Transaction) -> Change | None:
             if not _claim(tx, row, intent):
@@ -283,11 +309,17 @@ class Subscriptions:
             ):
                 return
         else:
+            if not is_there(tx.execute, intent.topic, intent.callback, now):
+                check_room(tx.execute, self._bounds, intent)
+            # Whoever renews a subscription takes it over only when nobody is charged with it.
             tx.execute(
                 "INSERT INTO subscriptions (topic, callback, secret, signature, dialect, lease_until, created_at, "
-                "difference) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (topic, callback) DO UPDATE SET "
+                "difference, address, network) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+                "ON CONFLICT (topic, callback) DO UPDATE SET "
                 "secret = excluded.secret, signature = excluded.signature, dialect = excluded.dialect, "
-                "lease_until = excluded.lease_until, difference = excluded.difference",
+                "lease_until = excluded.lease_until, difference = excluded.difference, "
+                "address = iif(network = '', excluded.address, address), "
+                "network = iif(network = '', excluded.network, network)",
                 (
                     intent.topic,
                     intent.callback,
@@ -297,6 +329,8 @@ class Subscriptions:
                     until,
                     now,
                     intent.difference,
+                    intent.address,
+                    intent.network,
                 ),
             )
         tx.execute(
@@ -336,10 +370,11 @@ class Subscriptions:
 
 def _enqueue(tx: Transaction, intent: Intent, now: float) -> int:
     ((row,),) = tx.execute(
-        "INSERT INTO verifications (mode, topic, callback, request, next_try_at) VALUES (?, ?, ?, ?, ?) "
+        "INSERT INTO verifications (mode, topic, callback, request, next_try_at, address, network) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?) "
         "ON CONFLICT (topic, callback) DO UPDATE SET mode = excluded.mode, request = excluded.request, attempts = 0, "
-        "next_try_at = excluded.next_try_at RETURNING id",
-        (intent.mode, intent.topic, intent.callback, intent_to_text(intent), now),
+        "next_try_at = excluded.next_try_at, address = excluded.address, network = excluded.network RETURNING id",
+        (intent.mode, intent.topic, intent.callback, intent_to_text(intent), now, intent.address, intent.network),
     )
     return int(row)
 

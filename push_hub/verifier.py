@@ -7,9 +7,10 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
+from push_hub.bounds import BoundReachedError
 from push_hub.checks import CheckQueue
 from push_hub.events import HubEvent, IntentConfirmed, IntentFailed, IntentRetried, Observer, PartFailed
 from push_hub.events import SubscriptionEnded as SubscriptionEndedEvent
@@ -33,6 +34,7 @@ from push_hub.protocol.verification import (
 from push_hub.subscriptions import Change, Pending, Subscriptions
 from serving.events import LimitReached
 from serving.fairness import KnownPrefixes, name_in
+from serving.gate import TooManyError
 from serving.outbound.errors import ShareTakenError
 from storage import StorageError
 from storage.clock import steady
@@ -122,13 +124,21 @@ class IntentVerifier:
         """Checks under way."""
         return self._queue.running
 
+    def is_known(self, topic: str, callback: str) -> bool:
+        """Whether that subscription is there: renewing and ending it is never refused for want of room."""
+        return self._subscriptions.is_there(topic, callback, self._clock())
+
     def new_nonce(self) -> str:
         return secrets.token_urlsafe(NONCE_BYTES)
 
     async def submit(self, intent: Intent) -> None:
-        """Take an intent over: it is on disk when this returns. Raises `OverloadedError`."""
-        self._admit(intent.callback)
-        row = await self._subscriptions.enqueue(intent, self._clock())
+        """Take an intent over: it is on disk when this returns. Raises `OverloadedError` and `TooManyError`."""
+        if not self.is_known(intent.topic, intent.callback):
+            self._admit(intent.callback)
+        try:
+            row = await self._subscriptions.enqueue(intent, self._clock())
+        except BoundReachedError as error:
+            raise self._refused(error) from None
         self._check_soon(row, intent.callback)
 
     async def deny(self, intent: Intent) -> None:
@@ -140,6 +150,10 @@ class IntentVerifier:
         """0.3's synchronous mode: one check, one answer. None when confirmed, otherwise why not."""
         if self._stopping.is_set():
             raise OverloadedError(self._config.overload_retry_after, "the hub is stopping")
+        try:
+            self._subscriptions.check(intent, self._clock())
+        except BoundReachedError as error:
+            raise self._refused(error) from None
         prefix = self._queue.enter(name_in(intent.callback))
         if prefix is None:
             raise self._no_share()
@@ -337,7 +351,14 @@ class IntentVerifier:
     ) -> Change | None:
         now = self._clock()
         if isinstance(verdict, Confirmed):
-            change = await self._subscriptions.confirm(row, intent, sent_at, granted, now)
+            try:
+                change = await self._subscriptions.confirm(row, intent, sent_at, granted, now)
+            except BoundReachedError as error:
+                refused = self._refused(error)
+                await self.deny(self._denial(intent, error.text))
+                if row is None:
+                    raise refused from None
+                return None
             self._tell(IntentConfirmed(intent.mode, intent.topic, intent.callback))
         else:
             change = await self._subscriptions.fail(row, intent, verdict.reason, now)
@@ -353,17 +374,21 @@ class IntentVerifier:
         reason = await self._validator.refusal(intent.topic, intent.callback)
         if reason is None:
             return None
-        denial = Intent(
-            Mode.DENIED,
-            intent.topic,
-            intent.callback,
-            intent.dialect,
-            self._clock(),
-            self.new_nonce(),
-            reason=reason,
-        )
-        await self.deny(denial)
+        await self.deny(self._denial(intent, reason))
         return reason
+
+    def _denial(self, intent: Intent, reason: str) -> Intent:
+        return replace(
+            Intent(Mode.DENIED, intent.topic, intent.callback, intent.dialect, self._clock(), self.new_nonce()),
+            reason=reason,
+            address=intent.address,
+            network=intent.network,
+        )
+
+    def _refused(self, error: BoundReachedError) -> TooManyError | OverloadedError:
+        self._tell(LimitReached(error.name))
+        kind = TooManyError if error.own else OverloadedError
+        return kind(self._config.overload_retry_after, error.text)
 
     def _no_share(self) -> OverloadedError:
         self._tell(LimitReached("verifier.per_prefix"))

@@ -16,6 +16,7 @@ from gateway.cli.traces import Observer, traced
 from gateway.telemetry.telemetry import both
 from gateway.tracing import TraceForm, TracesConfig
 from identifiers import DEFAULT_NAMING
+from push_hub.bounds import SubscriptionBounds
 from push_hub.canary import CanaryConfig
 from push_hub.diagnostics import DiagnosticsConfig
 from push_hub.hub import Hub, HubConfig
@@ -81,6 +82,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="take the client's address from this proxy's X-Forwarded-For; may be repeated",
     )
+    bounds = SubscriptionBounds()
+    parser.add_argument(
+        "--max-subscriptions",
+        type=int,
+        default=bounds.in_all,
+        metavar="N",
+        help="take no new ones beyond these; what is there is always renewed (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-subscriptions-per-network",
+        type=int,
+        default=bounds.per_network,
+        metavar="N",
+        help="the same for those that one network (/24, /64) asked for; half of it for one address "
+        "(default: %(default)s)",
+    )
     canary = CanaryConfig()
     parser.add_argument(
         "--canary-interval",
@@ -135,6 +152,8 @@ def run(args: argparse.Namespace) -> int:
             raise CommandError(f"--trusted-proxy {address}: expected an IP address") from error
     if args.canary_interval <= 0 or args.canary_deadline <= 0:
         raise CommandError("--canary-interval and --canary-deadline take seconds above 0")
+    if args.max_subscriptions < 1 or args.max_subscriptions_per_network < 1:
+        raise CommandError("--max-subscriptions and --max-subscriptions-per-network take numbers above 0")
     if not 0.0 <= args.traces_rate <= 1.0:
         raise CommandError(f"--traces-rate {args.traces_rate:g}: expected 0 to 1")
     traces = None
@@ -149,6 +168,11 @@ def run(args: argparse.Namespace) -> int:
         topics=tuple(args.topics),
         only_own_self=args.only_own_self,
         intake=IntakeConfig(poll=args.poll),
+        bounds=SubscriptionBounds(
+            args.max_subscriptions,
+            args.max_subscriptions_per_network,
+            max(1, args.max_subscriptions_per_network // 2),
+        ),
         canary=CanaryConfig(not args.no_canary, args.canary_interval, args.canary_deadline),
         server=ServerConfig(
             publisher_tokens=_tokens(args.publisher_token_file, "--publisher-token-file"),

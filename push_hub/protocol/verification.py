@@ -51,6 +51,9 @@ class Intent:
     refresh: bool = False
     reason: str = ""
     difference: bool = False
+    address: str = ""
+    """Who asked, and the network around it: whom it is charged to. Empty when it was the hub itself."""
+    network: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +200,8 @@ def intent_to_text(intent: Intent) -> str:
             "refresh": intent.refresh,
             "reason": intent.reason,
             "difference": intent.difference,
+            "address": intent.address,
+            "network": intent.network,
         },
         separators=(",", ":"),
     )
@@ -217,7 +222,10 @@ def intent_from_text(text: str) -> Intent:
         verify_token=row["verify_token"],
         refresh=row["refresh"],
         reason=row["reason"],
-        difference=row.get("difference", False),  # rows of an older version do not have it
+        # Rows of an older version do not have these.
+        difference=row.get("difference", False),
+        address=row.get("address", ""),
+        network=row.get("network", ""),
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import aiohttp
 
+from push_hub.bounds import SubscriptionBounds
 from push_hub.events import HubEvent
 from push_hub.health import Check, HealthReport
 from push_hub.model import Content
@@ -84,11 +85,12 @@ async def run_hub(
     validator: Validator | None = None,
     clock: Callable[[], float] = time.time,
     monotonic: Callable[[], float] = time.monotonic,
+    bounds: SubscriptionBounds | None = None,
 ) -> AsyncIterator[RunningHub]:
     server_config = server_config or ServerConfig()
     database = Database.open(directory / "hub.sqlite", [*HUB_TABLES, *SUBSCRIPTION_TABLES])
     async with aiohttp.ClientSession() as session:
-        subscriptions = Subscriptions(database)
+        subscriptions = Subscriptions(database, bounds=bounds)
         changes: list[Change] = []
         events: list[HubEvent] = []
         health: list[str] = []

@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 
 from gateway.cli import cmd_hub
+from push_hub.bounds import SubscriptionBounds
 from push_hub.canary import CanaryConfig
 from push_hub.diagnostics import DiagnosticsConfig
 from push_hub.health import HealthConfig
@@ -26,6 +27,7 @@ CLASSES = (
     HubConfig,
     ServerConfig,
     IntentVerifierConfig,
+    SubscriptionBounds,
     LeasePolicy,
     CheckSchedule,
     HubStreamConfig,
