@@ -5,6 +5,7 @@ Times are milliseconds of wall clock since the epoch in what is published, secon
 
 import struct
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, Self
 
@@ -13,6 +14,7 @@ from identifiers import ItemId
 GATEWAY_BYTES: Final = 16
 MAX_KNOWN: Final = 16
 """Other gateways' publications that one says it knew of."""
+MAX_DIGITS: Final = 18
 _KNOWN = struct.Struct(f"!{GATEWAY_BYTES}sQ")
 
 
@@ -53,7 +55,7 @@ class OriginId:
     def parse(cls, text: str) -> Self:
         """Raises `ValueError`."""
         gateway, separator, number = text.partition(":")
-        if not separator or not number.isdigit() or len(number) > 18 or not number.isascii():
+        if not separator or not number.isdigit() or len(number) > MAX_DIGITS or not number.isascii():
             raise ValueError(f"{text[:80]!r} is no origin: expected GATEWAY:NUMBER")
         return cls(bytes.fromhex(gateway), int(number))
 
@@ -200,6 +202,27 @@ class Start:
     since_ms: int | None = None
     everything: bool = False
     after_origin: OriginId | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """As people write it. Raises `ValueError`."""
+        if text == "current":
+            return cls(current=True)
+        if text == "all":
+            return cls(everything=True)
+        if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS:
+            return cls(after=int(text))
+        try:
+            if "T" in text or "-" in text:
+                at = datetime.fromisoformat(text)
+                at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+                return cls(since_ms=max(0, round(at.timestamp() * 1000)))
+            return cls(after_origin=OriginId.parse(text))
+        except (ValueError, OverflowError):
+            raise ValueError(
+                f"{text[:80]!r} says no place to begin: expected current, all, the number or the origin of "
+                "a publication, or a time (2026-01-31T12:00:00Z)"
+            ) from None
 
 
 FROM_NOW = Start()

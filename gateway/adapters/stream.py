@@ -149,14 +149,13 @@ class StreamAdapter:
             stream.offer(entry)
 
     @asynccontextmanager
-    async def stream(self, what: str, client: str, after: OriginId | None) -> AsyncGenerator[ReaderStream, None]:
-        """Follow a name while this is open: what came after a publication that the reader has, or else the current one,
-        and all later ones. Raises `RefusedError`, `FullError`."""
+    async def stream(self, what: str, client: str, start: Start = CURRENT) -> AsyncGenerator[ReaderStream, None]:
+        """Follow a name while this is open: what there is from `start` on, and all that follows.
+        Raises `RefusedError`, `FullError`."""
         self._room(client)
         stream = ReaderStream(secrets.token_hex(8), what, self.config.max_waiting_bytes)
         self._open[stream.who] = stream
         self._per_client[client] = self._per_client.get(client, 0) + 1
-        start = CURRENT if after is None else Start(after_origin=after)
         try:
             subscribing = asyncio.ensure_future(
                 self._control.subscribe(self, stream.who, what, start=start, durable=False)

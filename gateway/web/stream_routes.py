@@ -6,7 +6,7 @@ import msgspec
 from aiohttp import hdrs, web
 from msgspec import UNSET, Struct, UnsetType
 
-from exchange.model import LogEntry, OriginId
+from exchange.model import CURRENT, LogEntry, Start
 from gateway.adapters.stream import ITEM_PREFIX, ReaderStream, StreamAdapter
 from gateway.envelope import SELF
 from gateway.model import Asker
@@ -27,6 +27,7 @@ class Event(Struct, frozen=True, omit_defaults=True):
 
     name: str
     origin: str
+    number: int
     type: str
     self: str
     published_ms: int = 0
@@ -86,8 +87,8 @@ class StreamRoutes:
 
     async def _follow(self, request: web.Request, what: str) -> web.StreamResponse:
         self._gate.client(request)
-        since = _last_event_id(request)
-        async with self._adapter.stream(what, self._gate.client_key(request), since) as stream:
+        start = _start(request)
+        async with self._adapter.stream(what, self._gate.client_key(request), start) as stream:
             events = EventStream(request, self._adapter.config.write_timeout)
             self._answers.add_cors(request, events.response)
             await events.begin()
@@ -128,7 +129,9 @@ def event_of(entry: LogEntry) -> bytes:
         text = draft.body.decode()
     except UnicodeError:
         packed = base64.b64encode(draft.body).decode("ascii")
-    event = Event(draft.name, origin, draft.content_type, draft.attribute(SELF), draft.published_ms, text, packed)
+    event = Event(
+        draft.name, origin, entry.position, draft.content_type, draft.attribute(SELF), draft.published_ms, text, packed
+    )
     return sse.encoded(msgspec.json.encode(event), origin.encode())
 
 
@@ -153,11 +156,11 @@ def _name(request: web.Request) -> str:
     return given[0]
 
 
-def _last_event_id(request: web.Request) -> OriginId | None:
+def _start(request: web.Request) -> Start:
     given = sse.last_event_id(request)
     if given is None:
-        return None
+        return CURRENT
     try:
-        return OriginId.parse(given)
-    except ValueError:
-        raise HttpError(400, "Last-Event-ID (or since=) is the id of an event of this stream") from None
+        return Start.parse(given)
+    except ValueError as error:
+        raise HttpError(400, f"since= or Last-Event-ID: {error}") from None

@@ -132,6 +132,29 @@ async def test_readers_at_the_same_gateway_hear_it_and_so_does_a_websub_subscrib
         await callback.close()
 
 
+async def test_a_reader_chooses_where_to_begin(world: World) -> None:
+    async with world.domain("n0", "a") as a:
+        origins = [(await post(world, a, text))["origin"] for text in ("one", "two", "three")]
+
+        async def texts(since: str, number: int) -> tuple[list[str], list[int]]:
+            reader = Reader(await world.http.get(a.url("/topics"), params={"name": TOPIC, "since": since}))
+            events = [(await reader.next())[1] for _ in range(number)]
+            reader.answer.close()
+            return [event["text"] for event in events], [event["number"] for event in events]
+
+        everything, numbers = await texts("all", 3)
+        assert everything == ["one", "two", "three"]
+        assert (await texts("current", 1))[0] == ["three"]
+        assert (await texts(str(numbers[0]), 2))[0] == ["two", "three"]
+        assert (await texts(origins[1], 1))[0] == ["three"]
+        assert (await texts("2020-01-01T00:00:00Z", 3))[0] == everything
+        reader = Reader(await world.http.get(a.url("/topics"), params={"name": TOPIC, "since": "2999-01-01"}))
+        await reader.block()
+        await post(world, a, "four")
+        assert (await reader.next())[1]["text"] == "four"
+        reader.answer.close()
+
+
 async def test_curl_is_enough(world: World) -> None:
     curl = which("curl")
     if curl is None:
@@ -169,7 +192,7 @@ async def test_refusals_are_short_and_say_what_is_wrong(world: World) -> None:
         for query in ({}, {"name": "ftp://x/"}, {"name": "http://"}):
             assert (await refusal(await world.http.get(topics, params=query)))[0] == 400
         assert (await refusal(await world.http.get(a.url("/items/::1/xyz"))))[0] == 400
-        bad_id = await world.http.get(topics, params={"name": TOPIC}, headers={"Last-Event-ID": "7"})
+        bad_id = await world.http.get(topics, params={"name": TOPIC}, headers={"Last-Event-ID": "yesterday"})
         assert (await refusal(bad_id))[0] == 400
         mine = {"name": "http://mine/x"}
         token = {"Authorization": "Bearer let me"}
