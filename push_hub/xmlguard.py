@@ -2,7 +2,8 @@
 
 Entity declarations are how a small document becomes a huge one (billion laughs) or reads other files (external
 entities). A DOCTYPE that only names a DTD is common in old RSS and harmless: nobody here loads it. An internal
-subset may declare a few short, non-nesting character entities (old feeds declare `nbsp`), and nothing else.
+subset may declare a few short, non-nesting character entities (old feeds declare `nbsp`), or take in one of HTML's own
+three sets of them (old RSS 1.0 does), and nothing else. Nothing is ever fetched: who needs HTML's entities has a table.
 """
 
 import re
@@ -17,7 +18,31 @@ MAX_ENTITY_VALUE = 16
 MAX_DEPTH = 200
 
 _ENTITY = re.compile(rb"""<!ENTITY\s+([^\s%"'<>]{1,64})\s+(?:"([^"]*)"|'([^']*)')\s*>""")
+_SET = re.compile(
+    rb"""<!ENTITY\s+%\s+([A-Za-z][A-Za-z0-9_.-]{0,63})\s+"""
+    rb"""(?:PUBLIC\s+(?:"([^"]{0,200})"|'([^']{0,200})')|SYSTEM)\s+(?:"([^"]{0,200})"|'([^']{0,200})')\s*>"""
+)
+_USE = re.compile(rb"%([A-Za-z][A-Za-z0-9_.-]{0,63});")
+HTML_SETS = frozenset(
+    f"http://www.w3.org/TR/{place}{name}.ent"
+    for place, names in (
+        ("xhtml1/DTD/xhtml-", ("lat1", "symbol", "special")),
+        ("html4/HTML", ("lat1", "symbol", "special")),
+        ("html40/HTML", ("lat1", "symbol", "special")),
+    )
+    for name in names
+) | {"http://my.netscape.com/publish/formats/rss-0.91.dtd"}
+HTML_SET_NAMES = frozenset(
+    {f"-//W3C//ENTITIES {name} for XHTML//EN" for name in ("Latin 1", "Symbols", "Special")}
+    | {f"-//W3C//ENTITIES {name}//EN//HTML" for name in ("Latin1", "Symbols", "Special")}
+    | {"-//Netscape Communications//DTD RSS 0.91//EN"}
+)
 _VALUE = re.compile(rb"(?:[^&%<]|&#(?:[0-9]{1,7}|x[0-9a-fA-F]{1,6});)*")
+
+
+def is_html_set(public: str | None, system: str | None) -> bool:
+    """Whether this names a known set of HTML's character entities; a public name says it whatever place it is at."""
+    return system in HTML_SETS if public is None else " ".join(public.split()) in HTML_SET_NAMES
 
 
 class UnsafeXmlError(Exception):
@@ -96,20 +121,42 @@ def _check_subset(prolog: bytes, start: int) -> int:
     if end < 0 or end - start > MAX_SUBSET:
         raise UnsafeXmlError(f"the document type declaration is longer than {MAX_SUBSET} bytes")
     entities = 0
+    sets: set[bytes] = set()
     at = start
     while prolog[at:end].strip():
         at = end - len(prolog[at:end].lstrip())
+        entities += 1
+        if entities > MAX_ENTITIES:
+            raise UnsafeXmlError(f"more than {MAX_ENTITIES} entity declarations")
+        known = _html_set(prolog, at, end, sets)
+        if known is not None:
+            at = known
+            continue
         match = _ENTITY.match(prolog, at, end)
         if match is None:
             raise UnsafeXmlError("the document type declaration holds more than short entity declarations")
         value = match[2] if match[2] is not None else match[3]
-        entities += 1
-        if entities > MAX_ENTITIES:
-            raise UnsafeXmlError(f"more than {MAX_ENTITIES} entity declarations")
         if len(value) > MAX_ENTITY_VALUE or _VALUE.fullmatch(value) is None:
             raise UnsafeXmlError("an entity declaration is long, nested or markup")
         at = match.end()
     return end
+
+
+def _html_set(prolog: bytes, at: int, end: int, sets: set[bytes]) -> int | None:
+    """Behind the declaration of a set of HTML's entities, or the use of one that was declared; None when it is none."""
+    used = _USE.match(prolog, at, end)
+    if used is not None:
+        return used.end() if used[1] in sets else None
+    declared = _SET.match(prolog, at, end)
+    if declared is None:
+        return None
+    public, system = declared[2] or declared[3], declared[4] or declared[5] or b""
+    if not is_html_set(
+        None if public is None else public.decode("ascii", "replace"), system.decode("ascii", "replace")
+    ):
+        return None
+    sets.add(declared[1])
+    return declared.end()
 
 
 def guarded_parser(encoding: str | None = None) -> expat.XMLParserType:
@@ -128,6 +175,8 @@ def guarded_parser(encoding: str | None = None) -> expat.XMLParserType:
     ) -> None:
         nonlocal declared
         declared += 1
+        if is_parameter and value is None and is_html_set(public_id, system_id) and declared <= MAX_ENTITIES:
+            return
         if is_parameter or value is None or declared > MAX_ENTITIES or len(value) > MAX_ENTITY_VALUE or "&" in value:
             raise UnsafeXmlError("an entity declaration is external, long or nested")
 

@@ -1,9 +1,9 @@
-"""What a feed's entries are: feedparser says who each one is and what it says, the exact parser where it stands.
+"""What a feed's entries are: the exact parser says who each one is, what it says and where; feedparser must agree.
 
 feedparser knows the formats, their namespaces, dates and habits, and reads broken feeds as well; but it keeps no byte
-positions, and of a repeated unknown element only the last. The exact parser (`feeds`) knows where each entry is, and
-sees every element. So an entry's key is what feedparser found (id, else link, else title, else content), and its
-digest covers both what feedparser read and what the exact parser saw: an update that either notices is an update.
+positions, of a repeated unknown element only the last, and mixes in what stands around an entry: a `base` attribute of
+one entry makes it resolve the names and links of those behind it differently. What an entry is are its own elements,
+and nothing around it: so its key and its digest are the exact parser's (`feeds`), which sees every element of it.
 
 Both must see the same entries. When they do not, nothing is cut: the document is passed on whole, and is
 new when its bytes are. When only feedparser can read a feed, it tells which entries are new, and nothing is cut.
@@ -74,22 +74,19 @@ def take_apart(body: bytes, content_type: str) -> Feed | None:
         )
         return Feed(entries, opinion.frame, cuttable=False, hints=PollHints(ttl=opinion.ttl))
     opinion = _ask_feedparser(body, content_type)
+    _must_agree(exact, opinion)
     ttl = max((wait for wait in (exact.hints.ttl, opinion.ttl) if wait is not None), default=None)
-    return replace(exact, entries=told_apart(_merged(exact, opinion)), hints=replace(exact.hints, ttl=ttl))
+    return replace(exact, hints=replace(exact.hints, ttl=ttl))
 
 
-def _merged(exact: Feed, opinion: _Opinion) -> list[FeedEntry]:
+def _must_agree(exact: Feed, opinion: _Opinion) -> None:
     if len(exact.entries) != len(opinion.entries):
         raise DisagreementError(f"{len(exact.entries)} entries in the bytes, {len(opinion.entries)} for feedparser")
-    merged = []
     for place, (known, read) in enumerate(zip(exact.entries, opinion.entries, strict=True), 1):
         if not _same_name(known.id, read.name):
             raise DisagreementError(
                 f"entry {place} is {known.id[:80]!r} in the bytes, {read.name[:80]!r} for feedparser"
             )
-        digest = hashlib.sha256(read.digest + known.digest).digest()
-        merged.append(FeedEntry(read.key or _content_key(digest), digest, known.start, known.end))
-    return merged
 
 
 def _same_name(exact: str, read: str) -> bool:
@@ -113,7 +110,7 @@ def _ask_feedparser(body: bytes, content_type: str) -> _Opinion:
 
 
 def _entry(read: Any) -> _Read:
-    digest = _digest(read)
+    digest = _digest(_own(read))
     name = str(read.get("id") or "")
     for kind in ("id", "link", "title"):
         text = read.get(kind)
@@ -124,6 +121,13 @@ def _entry(read: Any) -> _Read:
 
 def _content_key(digest: bytes) -> bytes:
     return entry_key("content", digest.hex())
+
+
+def _own(read: Any) -> Any:
+    """Without `base`, which feedparser derives from the neighbours as well."""
+    if isinstance(read, dict):
+        return {key: _own(value) for key, value in read.items() if key != "base"}
+    return [_own(value) for value in read] if isinstance(read, list) else read
 
 
 def _digest(value: Any) -> bytes:

@@ -4,12 +4,13 @@ One expat pass finds where each entry begins and ends in the original bytes, wha
 about polling. Leaving out the entries that were seen before is then a matter of cutting byte ranges, so
 everything else, `atom:id` and the encoding included, stays exactly as the publisher wrote it.
 
-Who an entry is and what it says is decided in `entries`, with feedparser; this module gives its own opinion on
-both, so that the two can be compared. Its digest covers elements, attributes and text, not how they are spelled:
-quotes, CDATA, character references, comments and indentation may change without the entry being another.
+Who an entry is and what it says is decided here, by its own elements; `entries` has feedparser confirm it. The digest
+covers elements, attributes and text, not how they are spelled: quotes, CDATA, character references, comments and
+indentation may change without the entry being another.
 
 An entry's range takes the white space before it along. What remains when all entries are cut is the frame:
 it is the same whether entries come or go, and another when the publisher changed something around them (H42).
+RSS 1.0 lists its items once more in the channel (`rdf:li`): what is listed for an item goes and stays with it.
 
 Names are compared without regard to namespace declarations (an entry has the prefix of its root), because feeds
 with undeclared prefixes are common and otherwise sound. Documents that expat refuses are for feedparser alone.
@@ -21,6 +22,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from html.entities import name2codepoint
 from xml.parsers import expat
 
 from push_hub.xmlguard import MAX_DEPTH, UnsafeXmlError, Width, check_prolog, guarded_parser, width_of
@@ -59,6 +61,9 @@ class FeedEntry:
     end: int = -1
     id: str = ""
     """What the entry calls itself (id, guid or rdf:about), when it does."""
+    listed_from: int = -1
+    """Where the channel lists it: `rdf:li` of RSS 1.0 (-1 when it does not)."""
+    listed_to: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +113,11 @@ def reduce_to(body: bytes, feed: Feed, keep: Sequence[FeedEntry]) -> bytes | Non
 def _without(body: bytes, cut: Sequence[FeedEntry]) -> bytes:
     pieces: list[bytes] = []
     at = 0
-    for entry in cut:
-        pieces.append(body[at : entry.start])
-        at = entry.end
+    ranges = [(entry.start, entry.end) for entry in cut]
+    ranges += [(entry.listed_from, entry.listed_to) for entry in cut if entry.listed_from >= 0]
+    for start, end in sorted(ranges):
+        pieces.append(body[at:start])
+        at = end
     pieces.append(body[at:])
     return b"".join(pieces)
 
@@ -138,8 +145,11 @@ class _Reader:
         self._parser.StartElementHandler = self._started
         self._parser.EndElementHandler = self._ended
         self._parser.CharacterDataHandler = self._text
+        self._parser.SkippedEntityHandler = self._skipped
         self._parser.buffer_text = True
         self._said = hashlib.sha256()
+        self._text_so_far: list[str] = []
+        """Of the entry, since its last tag: expat tells it in pieces."""
         self._path: list[str] = []
         self._kind: FeedKind | None = None
         self._prefix = ""
@@ -151,6 +161,12 @@ class _Reader:
         self._collected: list[str] = []
         self._room = 0
         self._entries: list[FeedEntry] = []
+        self._abouts: list[str] = []
+        """Of each entry of RSS 1.0, or empty."""
+        self._listed: dict[str, tuple[int, int]] = {}
+        """Where the channel of RSS 1.0 lists a name, the first time."""
+        self._listing: tuple[str, int, int] | None = None
+        """Name, beginning and depth of the `rdf:li` that is read."""
         self._ttl: float | None = None
         self._skip_hours: set[int] = set()
         self._skip_days: set[int] = set()
@@ -162,13 +178,22 @@ class _Reader:
             raise NotAFeedError(f"not well-formed XML: {error}", malformed=True) from None
         except (ValueError, LookupError) as error:  # an encoding Python or expat does not know
             raise NotAFeedError(f"unreadable encoding: {error}", malformed=True) from None
-        entries = told_apart(self._entries)
+        entries = told_apart(self._with_listings())
         return Feed(
             entries,
             hashlib.sha256(_without(self._body, entries)).digest(),
             True,
             PollHints(self._ttl, frozenset(self._skip_hours), frozenset(self._skip_days)),
         )
+
+    def _with_listings(self) -> list[FeedEntry]:
+        if not self._listed:
+            return self._entries
+        found = []
+        for entry, about in zip(self._entries, self._abouts, strict=True):
+            start, end = self._listed.pop(about, (-1, -1))
+            found.append(replace(entry, listed_from=start, listed_to=end))
+        return found
 
     def _started(self, name: str, attributes: Mapping[str, str]) -> None:
         self._path.append(name)
@@ -196,6 +221,10 @@ class _Reader:
                 self._found["about"] = about[:MAX_TEXT]
         elif depth >= 3 and name in ("ttl", "hour", "day"):
             self._collect(name)
+        elif self._kind is FeedKind.RDF and name.rpartition(":")[2] == "li" and self._listing is None:
+            resource = attributes.get("rdf:resource") or attributes.get("resource")
+            if resource and len(self._listed) < MAX_ENTRIES:
+                self._listing = (resource[:MAX_TEXT], self._parser.CurrentByteIndex, depth)
 
     def _root(self, name: str) -> None:
         prefix, _, local = name.rpartition(":")
@@ -229,18 +258,31 @@ class _Reader:
         self._room = MAX_TEXT
 
     def _say_start(self, name: str, attributes: Mapping[str, str]) -> None:
+        self._say_text()
         self._say("<" + name)
         for key in sorted(attributes):
             self._say(key + "=" + attributes[key])
+
+    def _say_text(self) -> None:
+        if self._text_so_far:
+            text = "".join(self._text_so_far)
+            self._text_so_far.clear()
+            if not text.isspace():
+                self._say(text)
 
     def _say(self, what: str) -> None:
         data = what.encode("utf-8", "surrogatepass")
         self._said.update(b"%d " % len(data))
         self._said.update(data)
 
+    def _skipped(self, name: str, is_parameter: bool) -> None:
+        """An entity that a DTD declares which nobody here reads: HTML's are known, of others the name counts."""
+        if not is_parameter:
+            self._text(chr(name2codepoint[name]) if name in name2codepoint else f"&{name};")
+
     def _text(self, text: str) -> None:
-        if self._entry_depth and not text.isspace():
-            self._say(text)
+        if self._entry_depth:
+            self._text_so_far.append(text)
         if self._collecting is not None and self._room > 0:
             self._collected.append(text[: self._room])
             self._room -= len(text)
@@ -248,12 +290,17 @@ class _Reader:
     def _ended(self, name: str) -> None:
         depth = len(self._path)
         if self._entry_depth:
+            self._say_text()
             self._say(">")
         if self._collecting is not None and depth == self._collecting_depth:
             self._take(self._collecting, "".join(self._collected).strip())
             self._collecting = None
         if depth == self._entry_depth:
             self._finish_entry(name)
+        elif self._listing is not None and depth == self._listing[2]:
+            resource, start, _ = self._listing
+            self._listed.setdefault(resource, (self._before_space(start), self._end_of(name)))
+            self._listing = None
         self._path.pop()
 
     def _take(self, what: str, text: str) -> None:
@@ -267,21 +314,26 @@ class _Reader:
         elif what == "day" and text.lower() in DAYS:
             self._skip_days.add(DAYS.index(text.lower()))
 
-    def _finish_entry(self, name: str) -> None:
+    def _end_of(self, name: str) -> int:
+        """Where the element that ends now ends in the document."""
         at = self._parser.CurrentByteIndex
         if self._body.startswith(self._width.encode("</" + name), at):
             closing = self._width.encode(">")
-            end = self._body.find(closing, at) + len(closing)
-        else:
-            end = at  # an empty element tag: expat already stands behind it
+            return self._body.find(closing, at) + len(closing)
+        return at  # an empty element tag: expat already stands behind it
+
+    def _finish_entry(self, name: str) -> None:
+        end = self._end_of(name)
         digest = self._said.digest()
         for what in ("id", "guid", "about", "link", "title"):
             if what in self._found:
-                key = entry_key(what, self._found[what])
+                # Under one word for each format, as feedparser has it, which reads the document when it is broken.
+                key = entry_key(what if what in ("link", "title") else "id", self._found[what])
                 break
         else:
             key = entry_key("content", digest.hex())
         name_of_its_own = next((self._found[what] for what in ("id", "guid", "about") if what in self._found), "")
+        self._abouts.append(self._found.get("about", ""))
         self._entries.append(FeedEntry(key, digest, self._before_space(self._start), end, name_of_its_own))
         self._entry_depth = 0
 

@@ -5,7 +5,7 @@ import struct
 from push_hub.intake.feeds import MAX_ENTRIES, Feed, FeedEntry, PollHints
 
 _HEAD = struct.Struct("!32s?dIBI")
-_ENTRY = struct.Struct("!32s32sqq")
+_ENTRY = struct.Struct("!32s32sqqqq")
 MAX_PACKED = _HEAD.size + MAX_ENTRIES * _ENTRY.size
 
 
@@ -19,14 +19,19 @@ def packed(feed: Feed) -> bytes:
         sum(1 << day for day in hints.skip_days),
         len(feed.entries),
     )
-    return head + b"".join(_ENTRY.pack(entry.key, entry.digest, entry.start, entry.end) for entry in feed.entries)
+    return head + b"".join(
+        _ENTRY.pack(one.key, one.digest, one.start, one.end, one.listed_from, one.listed_to) for one in feed.entries
+    )
 
 
 def unpacked(data: bytes) -> Feed:
     """Raises `ValueError` when this is not what `packed` makes."""
     try:
         frame, cuttable, ttl, hours, days, count = _HEAD.unpack_from(data)
-        entries = [FeedEntry(*row) for row in _ENTRY.iter_unpack(data[_HEAD.size :])]
+        entries = [
+            FeedEntry(key, digest, start, end, "", listed_from, listed_to)
+            for key, digest, start, end, listed_from, listed_to in _ENTRY.iter_unpack(data[_HEAD.size :])
+        ]
     except struct.error as error:
         raise ValueError(f"no packed feed: {error}") from None
     if len(entries) != count:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from push_hub.intake.feeds import NotAFeedError, read_feed, reduce_to, unseen
+from push_hub.intake.entries import take_apart
+from push_hub.intake.feeds import Feed, NotAFeedError, read_feed, reduce_to, unseen
 from push_hub.xmlguard import UnsafeXmlError
 from tests.push_hub.intake.feeds import Item, atom, rdf, rss
 
@@ -137,3 +138,74 @@ def test_harmless_declarations_pass() -> None:
 def test_deep_nesting_is_refused() -> None:
     with pytest.raises(UnsafeXmlError):
         read_feed(b"<feed>" + b"<a>" * 10_000)
+
+
+LATIN = '"-//W3C//ENTITIES Latin 1 for XHTML//EN"'
+RSS_10 = (
+    '<?xml version="1.0"?>{doctype}<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" '
+    'xmlns="http://purl.org/rss/1.0/"><channel rdf:about="http://a.example/"><items><rdf:Seq>{listed}\n</rdf:Seq></items>'
+    "</channel>{items}\n</rdf:RDF>"
+)
+
+
+def rss_10(items: dict[str, str], doctype: str = "") -> bytes:
+    listed = "".join(f'\n<rdf:li rdf:resource="http://a.example/{name}"/>' for name in items)
+    said = "".join(
+        f'\n<item rdf:about="http://a.example/{name}"><title>{title}</title></item>' for name, title in items.items()
+    )
+    return RSS_10.format(doctype=doctype, listed=listed, items=said).encode()
+
+
+@pytest.mark.parametrize(
+    "doctype",
+    [
+        f'<!DOCTYPE rdf:RDF [<!ENTITY % l PUBLIC\n {LATIN} "http://www.w3.org/TR/xhtml1/DTD/xhtml-lat1.ent">\n%l;\n]>',
+        '<!DOCTYPE rdf:RDF [<!ENTITY % s SYSTEM "http://www.w3.org/TR/html4/HTMLsymbol.ent"> %s; <!ENTITY x "y">]>',
+        '<!DOCTYPE rss SYSTEM "http://my.netscape.com/publish/formats/rss-0.91.dtd">',
+        '<!DOCTYPE rss PUBLIC "-//Netscape Communications//DTD RSS 0.91//EN" "rss-0.91.dtd">',
+    ],
+)
+def test_the_known_sets_of_html_entities_are_read_from_a_table(doctype: str) -> None:
+    def digests(body: bytes) -> list[bytes]:
+        return [entry.digest for entry in take_apart_strictly(body).entries]
+
+    written = digests(rss_10({"1": "caf&eacute; &alpha;"}, doctype))
+    assert written == digests(rss_10({"1": "caf\N{LATIN SMALL LETTER E WITH ACUTE} \N{GREEK SMALL LETTER ALPHA}"}))
+    assert written != digests(rss_10({"1": "caf&egrave; &alpha;"}, doctype))
+    # A name that nobody knows counts as it is written.
+    assert digests(rss_10({"1": "&one;"}, doctype)) != digests(rss_10({"1": "&two;"}, doctype))
+
+
+def take_apart_strictly(body: bytes) -> Feed:
+    """As the hub does it, with feedparser's consent."""
+    feed = take_apart(body, "application/rdf+xml")
+    assert feed is not None and feed.cuttable
+    return feed
+
+
+@pytest.mark.parametrize(
+    "subset",
+    [
+        '<!ENTITY % a SYSTEM "http://a.example/xhtml-lat1.ent">%a;',
+        '<!ENTITY % a SYSTEM "file:///etc/passwd">%a;',
+        '<!ENTITY % a PUBLIC "-//A//ENTITIES Latin 1 for XHTML//EN" "http://www.w3.org/TR/xhtml1/DTD/xhtml-lat1.ent">%a;',
+        '<!ENTITY a SYSTEM "http://www.w3.org/TR/xhtml1/DTD/xhtml-lat1.ent">',
+        "%never-declared;",
+        f'<!ENTITY % a PUBLIC {LATIN} "x">%b;',
+        '<!ENTITY % a "&#60;">%a;',
+    ],
+)
+def test_every_other_set_stays_refused(subset: str) -> None:
+    with pytest.raises(UnsafeXmlError):
+        read_feed(rss_10({"1": "x"}, f"<!DOCTYPE rdf:RDF [{subset}]>"))
+
+
+@given(st.lists(st.integers(0, 20), unique=True, max_size=8), st.data())
+def test_the_channel_of_rss_10_lists_the_items_that_are_sent(numbers: list[int], data: st.DataObject) -> None:
+    items = {str(number): f"story {number}" for number in numbers}
+    kept = {name: title for name, title in items.items() if data.draw(st.booleans())}
+    body = rss_10(items)
+    feed = take_apart_strictly(body)
+    keep = [entry for entry, name in zip(feed.entries, items, strict=True) if name in kept]
+    assert reduce_to(body, feed, keep) == rss_10(kept)
+    assert feed.frame == take_apart_strictly(rss_10(kept)).frame
