@@ -124,6 +124,7 @@ class LimitsSection(Struct, frozen=True, forbid_unknown_fields=True):
     lease_default: Count = LeasePolicy().default
     lease_max: Count = LeasePolicy().maximum
     connections: Count = ServerConfig().max_connections
+    connections_per_client: Count = ServerConfig().connections_per_client
     request_bytes: Count = ServerConfig().max_body
     document_bytes: Count = IntakeConfig().max_body_bytes
     requests_per_client: Seconds = ServerConfig().per_client.per_second
@@ -358,6 +359,7 @@ class _Builder:
             server=ServerConfig(
                 max_body=limits.request_bytes,
                 max_connections=limits.connections,
+                connections_per_client=limits.connections_per_client,
                 per_client=Rate(limits.requests_per_client, limits.requests_per_client_burst),
                 per_topic=Rate(limits.requests_per_topic, limits.requests_per_topic_burst),
                 new_subscriptions=Rate(limits.new_subscriptions, limits.new_subscriptions_burst),

@@ -183,7 +183,7 @@ class Hub:
         """For requests from now on: see `HubServer.reconfigure`. Certificates are looked at as well."""
         parts = self._running
         parts.server.reconfigure(replace(server, public_url=self._config.public_url))
-        parts.port.take_up(tls)
+        parts.port.take_up(tls, server.trusted_proxies)
 
     async def ping(self, topics: Sequence[str]) -> None:
         """As if a publisher had said that these changed. On disk when this returns. Raises `OverloadedError`."""
@@ -334,6 +334,8 @@ class Hub:
             header_timeout=server.header_timeout,
             keepalive_timeout=server.keepalive_timeout,
             max_connections=server.max_connections,
+            connections_per_client=server.connections_per_client,
+            proxies=server.trusted_proxies,
             linger=server.linger,
             stop_grace=config.stop_grace,
         )

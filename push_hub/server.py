@@ -61,6 +61,7 @@ class ServerConfig:
     linger: float = 1.0
     """How long a sender whose body was refused unread may go on sending, so that it sees the answer."""
     max_connections: int = 20_000
+    connections_per_client: int = 1_000
     per_client: Rate = field(default_factory=lambda: Rate(200, 2_000))
     per_callback_host: Rate = field(default_factory=lambda: Rate(200, 5_000))
     per_topic: Rate = field(default_factory=lambda: Rate(20, 200))

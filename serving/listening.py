@@ -1,7 +1,7 @@
 """A listening socket that does not wait for slow clients.
 
 aiohttp closes idle kept-alive connections by itself, but a connection that never finishes its first request head
-would stay for ever; here it has a deadline, and the number of connections a bound.
+would stay for ever; here it has a deadline. How many connections there are is `serving.acceptor`'s.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import hdrs, web
 
+from serving.acceptor import Acceptor, ConnectionRoom
 from serving.events import LimitReached, Observer, RequestRefused
 
 BACKLOG = 1024
@@ -58,7 +59,10 @@ class Doorkeeper:
         return await handler(request)
 
     def admit(self, server: web.Server) -> asyncio.BaseProtocol:
-        """The protocol of a new connection."""
+        """The protocol of a new connection.
+
+        aiohttp also counts those whose client has left, as long as their handler goes on.
+        """
         if len(server.connections) >= self._max_connections:
             self._note_cut("max_connections")
             return _Refusal()
@@ -103,11 +107,16 @@ class GuardedSite(web.BaseSite):
         runner: web.AppRunner,
         listening: socket.socket,
         doorkeeper: Doorkeeper,
+        room: ConnectionRoom,
         tls: ssl.SSLContext | None = None,
+        observer: Observer | None = None,
     ) -> None:
         super().__init__(runner, backlog=BACKLOG, ssl_context=tls)
         self._socket = listening
         self._doorkeeper = doorkeeper
+        self._room = room
+        self._observer = observer
+        self._acceptor: Acceptor | None = None
 
     @property
     def name(self) -> str:
@@ -121,13 +130,19 @@ class GuardedSite(web.BaseSite):
         if server is None:
             raise RuntimeError("the runner is not set up")
         server.request_handler = _checked(server.request_handler)
-        self._server = await asyncio.get_running_loop().create_server(
+        self._acceptor = Acceptor(
+            self._socket,
+            self._room,
             lambda: self._doorkeeper.admit(server),
-            sock=self._socket,
-            backlog=self._backlog,
-            ssl=self._ssl_context,
-            ssl_handshake_timeout=None if self._ssl_context is None else self._doorkeeper.header_timeout,
+            tls=self._ssl_context,
+            handshake_timeout=self._doorkeeper.header_timeout,
+            observer=self._observer,
         )
+
+    async def stop(self) -> None:
+        if self._acceptor is not None:
+            self._acceptor.close()
+        await super().stop()
 
 
 def _checked(handler: _RequestHandler) -> _RequestHandler:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
+from serving.acceptor import ConnectionRoom
 from serving.listening import Doorkeeper, GuardedSite, RequestLog, open_socket
 from serving.tls import TlsFiles, TlsPort
 
@@ -26,6 +27,9 @@ class PortConfig:
     header_timeout: float = 10.0
     keepalive_timeout: float = 30.0
     max_connections: int = 10_000
+    connections_per_client: int = 1_000
+    """Of the network around one address; programs of this machine and `proxies` have no such bound."""
+    proxies: frozenset[str] = frozenset()
     linger: float = 10.0
     """How long a sender whose body was refused unread may go on sending, so that it sees the answer."""
     stop_grace: float = 2.0
@@ -41,6 +45,7 @@ class Port:
         self._config = config
         self._observer = observer
         self._doorkeeper = Doorkeeper(config.header_timeout, config.max_connections, observer)
+        self._room = ConnectionRoom(config.max_connections, config.connections_per_client, config.proxies)
         self._runner: web.AppRunner | None = None
         self._watching: asyncio.Task[None] | None = None
         self._socket: socket.socket = open_socket(config.host, config.port)
@@ -62,7 +67,7 @@ class Port:
     @property
     def cut(self) -> int:
         """Connections that were ended by a limit."""
-        return self._doorkeeper.cut
+        return self._doorkeeper.cut + self._room.refused
 
     async def serve(self, app: web.Application) -> None:
         """Answer from now on."""
@@ -81,12 +86,15 @@ class Port:
         )
         await self._runner.setup()
         context = None if self._tls is None else self._tls.context
-        await GuardedSite(self._runner, self._socket, self._doorkeeper, context).start()
+        site = GuardedSite(self._runner, self._socket, self._doorkeeper, self._room, context, self._observer)
+        await site.start()
         if self._tls is not None:
             self._watching = asyncio.create_task(self._tls.watch())
 
-    def take_up(self, tls: TlsFiles | None) -> None:
+    def take_up(self, tls: TlsFiles | None, proxies: frozenset[str] | None = None) -> None:
         """Look at the certificate now, or at another one. A port does not change between http and https."""
+        if proxies is not None:
+            self._room.proxies = proxies
         if self._tls is not None:
             self._tls.refresh(tls)
 

@@ -42,6 +42,7 @@ class WebSection(Struct, frozen=True, forbid_unknown_fields=True):
     publish_below: tuple[str, ...] = ()
     cors_origins: tuple[str, ...] = ()
     connections: Count = WebConfig().max_connections
+    connections_per_client: Count = WebConfig().connections_per_client
     requests_per_client: Positive = WebConfig().per_client.per_second
     requests_per_client_burst: Positive = WebConfig().per_client.burst
     publications_per_topic: Positive = WebConfig().per_topic.per_second
@@ -116,6 +117,7 @@ def web_config(
         per_topic=Rate(section.publications_per_topic, section.publications_per_topic_burst),
         trusted_proxies=frozenset(section.trusted_proxies),
         max_connections=section.connections,
+        connections_per_client=section.connections_per_client,
         tls=tls("web.tls", section.tls),
     )
 

@@ -58,6 +58,7 @@ class WebConfig:
     header_timeout: float = 10.0
     keepalive_timeout: float = 30.0
     max_connections: int = 10_000
+    connections_per_client: int = 1_000
     stop_grace: float = 2.0
     tls: TlsFiles | None = None
     """With it the port speaks https only."""
@@ -109,6 +110,8 @@ class WebServer:
                 header_timeout=config.header_timeout,
                 keepalive_timeout=config.keepalive_timeout,
                 max_connections=config.max_connections,
+                connections_per_client=config.connections_per_client,
+                proxies=config.trusted_proxies,
                 stop_grace=config.stop_grace,
                 cancel_handlers=True,
             ),

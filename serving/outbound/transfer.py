@@ -27,6 +27,8 @@ from serving.outbound.values import ClientConfig, ClientCounts, Headers, Outboun
 
 MAX_HEADER_BYTES = 64 * 1024
 CONNECT_TIMEOUT_MS = 10_000
+NO_ADDRESS = "the host's name leads to no address that this hub connects to"
+"""For names that lead nowhere and names that lead inside alike: who asks shall not learn from it which are there."""
 
 
 # An opaque handle: pycurl ships no types.
@@ -77,7 +79,7 @@ class Transfer:
         self.max_bytes = 0
         self.timeout = 0.0
         self.too_large = False
-        self.refused: str | None = None
+        self.refused = False
         self.url = ""
         self.counted: Callable[[str], bool] | None = None
         self.taken: str | None = None
@@ -134,8 +136,8 @@ class Transfer:
         if self.too_large:
             self.setup.counts.too_large += 1
             return ResponseTooLargeError(f"the answer is longer than {self.max_bytes} bytes", reached=True)
-        if self.refused is not None:
-            return AddressRefusedError(f"this hub does not connect there: {self.refused}")
+        if self.refused:
+            return AddressRefusedError(NO_ADDRESS)
         if self.taken is not None:
             return ShareTakenError(self.taken)
         reached = self.getinfo(pycurl.REQUEST_SIZE) > 0  # something of the request was sent
@@ -145,11 +147,9 @@ class Transfer:
 
     def _open_socket(self, _purpose: int, address: Any) -> socket.socket | int:
         """The guard: `address` is what libcurl is about to connect to, after name resolution."""
-        self.refused = None
         where, port = address.addr[:2]
-        refusal = self.setup.config.policy.refusal(where, port)
-        if refusal is not None:
-            self.refused = refusal
+        self.refused = self.setup.config.policy.refusal(where, port) is not None
+        if self.refused:
             self.setup.counts.refused_addresses += 1
             return int(pycurl.SOCKET_BAD)
         # Learned before it is counted: who is refused here waits where it belongs.
@@ -209,7 +209,7 @@ class Post(Transfer):
         if self.received or error is not None:
             self.received = 0
             self.too_large = False
-            self.refused = None
+            self.refused = False
             self.taken = None
         self.idle.append(self)
 
@@ -296,7 +296,7 @@ _AUTHORITY_FILES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca
 _RESPONSE_CODE, _RETRY_AFTER = pycurl.RESPONSE_CODE, pycurl.RETRY_AFTER
 _FIRST_NOT_SUCCESS = 300
 _FAILURES = {
-    pycurl.E_COULDNT_RESOLVE_HOST: "the host's name could not be resolved",
+    pycurl.E_COULDNT_RESOLVE_HOST: NO_ADDRESS,
     pycurl.E_COULDNT_CONNECT: "no connection could be made",
     pycurl.E_GOT_NOTHING: "the server closed the connection without an answer",
     pycurl.E_PARTIAL_FILE: "the server closed the connection in the middle of its answer",

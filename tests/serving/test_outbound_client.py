@@ -29,6 +29,7 @@ from serving.outbound.errors import (
     UrlRefusedError,
 )
 from serving.outbound.headers import header_line
+from serving.outbound.transfer import NO_ADDRESS
 from tests.push_hub.delivery.delivery_support import CallbackServer, loopback_client, status
 
 Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -184,13 +185,16 @@ async def test_nobody_listening_is_an_error(client: OutboundClient) -> None:
 
 
 async def test_a_name_is_judged_by_what_it_resolves_to() -> None:
-    """The URL is innocent; the guard acts on the address, at connect time."""
+    """The URL is innocent; the guard acts on the address, at connect time, and tells nobody what it saw."""
     client = OutboundClient(ClientConfig(policy=AddressPolicy()))
     async with CallbackServer() as callbacks:
         with pytest.raises(AddressRefusedError) as caught:
             await get(client, f"http://localhost:{callbacks.port}/")
-        assert "loopback" in caught.value.reason
         assert callbacks.requests == []
+    with pytest.raises(OutboundError) as unknown:
+        await get(client, "http://nobody.invalid/")
+    assert caught.value.reason == unknown.value.reason == NO_ADDRESS
+    assert "127" not in NO_ADDRESS
     assert client.counts.refused_addresses >= 1
     assert client.counts.connections == 0
     await client.close()

@@ -356,6 +356,23 @@ async def test_loopback_callbacks_are_refused_without_allow_private(
     await hub.stop()
 
 
+async def test_a_synchronous_check_tells_nobody_where_a_name_leads(
+    tmp_path: Path, http: aiohttp.ClientSession, subscriber: Subscriber
+) -> None:
+    """A name of the inside, and one that is nowhere: who asks cannot tell which is which."""
+    answers = []
+    async with whole_hub(tmp_path, allow_private=False) as hub:
+        for host in ("localhost", "nobody.invalid"):
+            callback = subscriber.url().replace("127.0.0.1", host)
+            data = [("hub.mode", "subscribe"), ("hub.topic", "http://p.example/"), ("hub.callback", callback)]
+            async with http.post(hub.url, data=[*data, ("hub.verify", "sync")]) as answer:
+                answers.append((answer.status, await answer.text()))
+    assert subscriber.checks.empty()
+    assert answers[0] == answers[1]
+    assert answers[0][0] == 409
+    assert "127" not in answers[0][1]
+
+
 async def test_a_stopped_hub_goes_on_where_it_was(
     tmp_path: Path, http: aiohttp.ClientSession, publisher: Publisher, subscriber: Subscriber
 ) -> None:
