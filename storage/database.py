@@ -194,6 +194,7 @@ class Database:
         return reader
 
     def _write_groups(self) -> None:
+        _name_thread("storage writer")
         while True:
             group, last = self._next_group()
             if group:
@@ -296,6 +297,12 @@ def _lock_beside(path: Path) -> TextIO:
     lock.write(str(os.getpid()))
     lock.flush()
     return lock
+
+
+def _name_thread(name: str) -> None:
+    """Python's own names do not reach the system: so it is seen in `top -H` and in profiles."""
+    with contextlib.suppress(OSError):
+        Path("/proc/thread-self/comm").write_text(name, encoding="ascii")
 
 
 def _connect(path: Path, cache_kib: int) -> sqlite3.Connection:

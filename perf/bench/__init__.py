@@ -10,6 +10,7 @@ BENCHMARKS: dict[str, str] = {
     "fanout": "deliver publications to many callbacks: the hub, bare pycurl, bare aiohttp",
     "forwarding": "forward by filter: in process, raw Ethernet, UDP, beside a bare loop and scapy",
     "hub": "subscribe through verification, start with a million subscriptions, ping to first delivery",
+    "ingest": "publications a second from ping to callback: a bare loop, a hub, gateways, across 1 and 3 hops",
     "matching": "find a topic among many: list, Bloom filter, registry, dict",
     "psirp": "publications over PSIRP: round trip, rate, matches, recovery, the rendezvous' growth",
     "scale": "networks of 50 to 1,000 nodes: until all know each other, what idle nodes send, a ring of 200",
