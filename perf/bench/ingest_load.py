@@ -223,15 +223,12 @@ class IngestLoad:
         """Publish once; seconds until it is there. Raises `TimeoutError`."""
         arrived: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         began = time.perf_counter()
-        self._publish(
-            hub,
-            world,
-            number,
-            size,
-            False,
-            lambda: arrived.done() or arrived.set_result(time.perf_counter() - began),
-            lambda *_: None,
-        )
+
+        def note() -> None:
+            if not arrived.done():
+                arrived.set_result(time.perf_counter() - began)
+
+        self._publish(hub, world, number, size, False, note, lambda *_: None)
         async with asyncio.timeout(patience):
             return await arrived
 
@@ -311,7 +308,7 @@ class IngestLoad:
         place: int,
         size: int,
         fat: bool,
-        arrived: Callable[[], object],
+        arrived: Callable[[], None],
         answered: Callable[[int, bool], None],
     ) -> None:
         self._number += 1
