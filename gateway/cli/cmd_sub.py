@@ -86,7 +86,7 @@ async def _hand_on(publication: ReceivedVersion, args: argparse.Namespace) -> No
     if args.exec is not None:
         await _execute(publication, args.exec)
     elif args.json:
-        print(json.dumps(_as_json(publication)), flush=True)
+        print(json.dumps(as_json(publication)), flush=True)
     else:
         sys.stdout.buffer.write(publication.content)
         sys.stdout.buffer.flush()
@@ -110,7 +110,7 @@ async def _execute(publication: ReceivedVersion, command: str) -> None:
         print(f"psph sub: {words[0]} ended with code {process.returncode}", file=sys.stderr)
 
 
-def _as_json(publication: ReceivedVersion) -> dict[str, object]:
+def as_json(publication: ReceivedVersion) -> dict[str, object]:
     described: dict[str, object] = {
         "sid": str(Identifier(publication.sid)),
         "rid": str(Identifier(publication.rid)),

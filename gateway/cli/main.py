@@ -36,6 +36,7 @@ COMMANDS: dict[str, str] = {
     "explain": "say why an item does not arrive",
     "feed": "serve a feed that writes an entry now and then, to try things out",
     "gateway": "run a gateway: a hub joined to a PSIRP network",
+    "get": "get versions of an item of a PSIRP network, once",
     "hub": "run the WebSub hub alone",
     "id": "show the PSIRP identifiers of topic URLs",
     "keys": "make and keep the keys that sign publications",

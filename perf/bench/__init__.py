@@ -6,8 +6,10 @@ from typing import cast
 from perf.bench.family import Benchmark
 
 BENCHMARKS: dict[str, str] = {
+    "cache": "versions kept by nodes on the way: requests they answer, traffic saved, beside a model of NFD",
     "crossing": "from a ping to the callback: a hub alone, and across PSIRP with 1, 3 and 8 hops",
     "fanout": "deliver publications to many callbacks: the hub, bare pycurl, bare aiohttp",
+    "failover": "links, nodes with roles and halves of a network go: how long nothing arrives, what is lost",
     "forwarding": "forward by filter: in process, raw Ethernet, UDP, beside a bare loop and scapy",
     "hub": "subscribe through verification, start with a million subscriptions, ping to first delivery",
     "ingest": "publications a second from ping to callback: a bare loop, a hub, gateways, across 1 and 3 hops",

@@ -16,6 +16,7 @@ from psirp_stack.control.messages import (
     Declaration,
     Declare,
     KeepAlive,
+    ListItems,
     PublishItem,
     PublishScope,
     SubscribeItem,
@@ -56,6 +57,7 @@ Signable = (
     | UnpublishScope
     | SubscribeScope
     | UnsubscribeScope
+    | ListItems
     | PublishItem
     | UnpublishItem
     | SubscribeItem

@@ -18,6 +18,10 @@ class Function(IntEnum):
     """A control frame that a node on the way is to send on (`relay_frames.py`)."""
     RELAY_DATA = 0xF9
     """The same for frames of publications, which do not go before others in queues."""
+    PULL = 0xF8
+    """Asks for versions, once; a node on the way that has them answers (`pull/`)."""
+    PULLED = 0xF7
+    """What was asked for; in queues it is no better than other publications."""
 
 
 CONTROL_PREFIX = b"\xff" * (ID_BYTES - 1)

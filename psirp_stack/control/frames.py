@@ -31,8 +31,8 @@ _RID_AT = FORWARDING_BYTES + RID_OFFSET
 _FUNCTIONS = {int(function): function for function in Function}
 _PUBLISH_DATA = int(HeaderType.PUBLISH_DATA)
 _FUNCTION_AT = _SID_AT + len(CONTROL_PREFIX)
-_RELAY_DATA = int(Function.RELAY_DATA)
-_RELAYS = frozenset((int(Function.RELAY), _RELAY_DATA))
+_CARRY_CONTENT = frozenset((int(Function.RELAY_DATA), int(Function.PULLED)))
+_RELAYS = frozenset((int(Function.RELAY), int(Function.RELAY_DATA)))
 
 
 class ControlDrop(StrEnum):
@@ -69,11 +69,11 @@ def node_rid(name: str) -> bytes:
 
 def is_control(frame: bytes) -> bool:
     """Whether the frame's scope is one of the control plane's; cheap, says nothing of the rest."""
-    return has_control_scope(frame) and frame[_FUNCTION_AT] != _RELAY_DATA
+    return has_control_scope(frame) and frame[_FUNCTION_AT] not in _CARRY_CONTENT
 
 
 def has_control_scope(frame: bytes) -> bool:
-    """The same, but also for frames that carry a publication's frame to a relay."""
+    """The same, but also for frames that carry content: of others, to a relay, or for who asked."""
     return (
         len(frame) >= CONTROL_OVERHEAD
         and frame[NEXT_OFFSET] == _PUBLISH_DATA

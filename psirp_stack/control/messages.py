@@ -24,6 +24,8 @@ MAX_REFUSED = 64
 """Refused declarations in one message."""
 MAX_FILTERS = 64
 MAX_KEYS = 1024
+MAX_LISTED = 256
+"""Items in one list."""
 MAX_REASON = 300
 MAX_STATE_BYTES = 1100
 MAX_PARTS = 256
@@ -174,11 +176,23 @@ class Declare(_Value, frozen=True, tag=10):
 
 
 class Explain(_Value, frozen=True, tag=11):
-    """Say what is known of an item, for people who ask why nothing arrives."""
+    """Say what is known of an item, for people who ask why nothing arrives, and nodes that look for who has it."""
 
     number: Count
     sid: Id
     rid: Id
+    keeps: bool = False
+    """This node is about to get the current version, and will keep it for others."""
+
+
+class ListItems(_Value, frozen=True, tag=12):
+    """Say which items of a scope are published whose Rids begin so, after the one that is named."""
+
+    number: Count
+    sid: Id
+    prefix: Annotated[bytes, Meta(max_length=ID_BYTES)] = b""
+    after: Id = bytes(ID_BYTES)
+    credential: Credential | None = None
 
 
 RendezvousRequest = (
@@ -193,6 +207,7 @@ RendezvousRequest = (
     | KeepAlive
     | Declare
     | Explain
+    | ListItems
 )
 
 
@@ -234,6 +249,16 @@ class Explanation(_Value, frozen=True, tag=23):
     """The latest requests about the item that were refused, in words, newest first."""
     unserved: Annotated[tuple[tuple[Name, Count], ...], Meta(max_length=MAX_NAMES)] = ()
     """Subscribers that topology could not serve, with the code of the reason."""
+    former: Names = ()
+    """Nodes that published the item, or were subscribed to it, lately."""
+
+
+class ItemList(_Value, frozen=True, tag=25):
+    """The published items of a scope, in the order of their Rids; more than these when it says so."""
+
+    number: Count
+    rids: Annotated[tuple[Id, ...], Meta(max_length=MAX_LISTED)]
+    more: bool
 
 
 class DeclarationRefused(_Value, frozen=True):
@@ -305,6 +330,8 @@ class StartPublish(_Value, frozen=True, tag=32):
     filters: Annotated[tuple[FilterGrant, ...], Meta(max_length=MAX_FILTERS)]
     every_packet_signed: bool = False
     """The scope's policy demands it."""
+    cacheable: bool = True
+    """Nodes on the way may keep versions and give them to others: the scope is for everybody."""
 
 
 class StopPublish(_Value, frozen=True, tag=33):
@@ -332,7 +359,7 @@ class TopologyStarted(_Value, frozen=True, tag=35):
     boot: Count
 
 
-RendezvousAnswer = Reply | ScopePublished | ScopeUnpublished | Explanation | DeclarationsRefused
+RendezvousAnswer = Reply | ScopePublished | ScopeUnpublished | Explanation | ItemList | DeclarationsRefused
 NodeMessage = RendezvousAnswer | StartPublish | StopPublish | Served
 TopologyMessage = Match
 RendezvousMessage = RendezvousRequest | MatchServed | TopologyStarted

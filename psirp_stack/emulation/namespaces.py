@@ -155,6 +155,9 @@ def _node_file(plan: NetworkPlan, folder: Path, name: str, interfaces: Sequence[
     if (graph_file := plan.write_graph(folder)) is not None:
         lines.append(f'graph_file = "{graph_file}"')
     lines += [f"rendezvous = {_names(plan.rendezvous)}", f"topology = {_names(plan.topology)}"]
+    cache = plan.cache_of(name)
+    if cache.bytes:
+        lines += ["[cache]", f"bytes = {cache.bytes}", f"strategy = {_quoted(cache.strategy)}"]
     for interface, bad in interfaces:
         lines += ["[[links]]", f'ethernet = "{interface}"']
         if bad != PERFECT:

@@ -151,6 +151,7 @@ class EmulatedNetwork:
                 seed=plan.seed, graph_file=self._graph_file, rendezvous=plan.rendezvous, topology=plan.topology
             ),
             times=self._times,
+            cache=plan.cache_of(name),
         )
         observer = None if self._watcher is None else self._watcher.observer_of(name)
         self.nodes[name] = await RunningNode.start(file, self._data, observer)

@@ -12,6 +12,11 @@ tags = "placed"                  # or "random": how bits are given to links; def
 rendezvous = "n0"                # default: the first node; several, of which one takes over: ["n0", "n4"]
 topology = "n0"                  # default: those that may be the rendezvous
 
+[cache]                          # memory for versions that pass by: at all nodes, or at those that are named
+bytes = 1000000
+strategy = "everywhere"
+nodes = ["n1", "n2"]
+
 [every_link]                     # as bad as wanted: delay, jitter, loss, duplication, reorder, bandwidth
 delay = 0.002
 
@@ -34,12 +39,14 @@ from psirp_stack.edge_list_file import read_edges
 from psirp_stack.emulation.names import node_names
 from psirp_stack.graph import Graph, GraphError, backbone_graph, grid_graph
 from psirp_stack.links.impairment import Impairment
-from psirp_stack.node.config import Fraction, Seconds
+from psirp_stack.node.config import CacheFile, Fraction, Seconds
+from psirp_stack.pull.cache import StrategyError, strategy_named
 
 MAX_EMULATED_NODES = 2000
 MAX_FILE_BYTES = 16 * 1024 * 1024
 MAX_NODES_PLACED = 256
 """Choosing tags for larger networks takes longer than people expect of a start, so it is done on request."""
+NO_CACHE = CacheFile()
 GRAPH_FILE = "graph.tsv"
 """Where the nodes of a network with placed tags read its edges, beside their own files."""
 
@@ -89,12 +96,18 @@ class _Roles(Struct, frozen=True, forbid_unknown_fields=True):
     topology: str | tuple[str, ...] = ()
 
 
+class _Cache(CacheFile, frozen=True, forbid_unknown_fields=True):
+    nodes: tuple[str, ...] = ()
+    """All, when none is named."""
+
+
 class _File(Struct, frozen=True, forbid_unknown_fields=True):
     seed: Annotated[str, Meta(min_length=1, max_length=256)] = "psph"
     generate: _Generate | None = None
     edges: str | None = None
     tags: TagChoice | None = None
     roles: _Roles = _Roles()
+    cache: _Cache = _Cache()
     every_link: _Quality = _Quality()
     links: tuple[_Link, ...] = ()
 
@@ -111,6 +124,12 @@ class NetworkPlan:
     usual: Impairment
     special: dict[frozenset[str], Impairment]
     tags: TagChoice
+    cache: CacheFile = NO_CACHE
+    keeps: frozenset[str] = frozenset()
+    """Nodes that have memory for versions; with none named, all."""
+
+    def cache_of(self, node: str) -> CacheFile:
+        return self.cache if not self.keeps or node in self.keeps else NO_CACHE
 
     def impairment(self, a: str, b: str) -> Impairment:
         return self.special.get(frozenset((a, b)), self.usual)
@@ -157,7 +176,22 @@ def plan(document: dict[str, object], folder: Path, source: str = "topology") ->
     rendezvous = _holders(file.roles.rendezvous, "roles.rendezvous", graph, named, source) or graph.names[:1]
     topology = _holders(file.roles.topology, "roles.topology", graph, named, source) or rendezvous
     usual_tags = TagChoice.PLACED if len(graph.names) <= MAX_NODES_PLACED else TagChoice.RANDOM
-    return NetworkPlan(file.seed, graph, rendezvous, topology, usual, special, file.tags or usual_tags)
+    keeps = _holders(file.cache.nodes, "cache.nodes", graph, named, source)
+    try:
+        strategy_named(file.cache.strategy)
+    except StrategyError as error:
+        raise PlanError(f"{source}: `cache.strategy`: {error}") from None
+    return NetworkPlan(
+        file.seed,
+        graph,
+        rendezvous,
+        topology,
+        usual,
+        special,
+        file.tags or usual_tags,
+        CacheFile(file.cache.bytes, file.cache.strategy),
+        frozenset(keeps),
+    )
 
 
 def _holders(

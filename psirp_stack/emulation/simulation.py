@@ -24,7 +24,18 @@ from psirp_stack.links.in_process import InProcessLink, pair
 from psirp_stack.links.interface import CarrierState, Link
 from psirp_stack.node import attachment
 from psirp_stack.node.applications import Application
-from psirp_stack.node.attachment import Asked, Consumed, Done, ReceivedVersion, ScopeChanged, Skipped, Told, Why
+from psirp_stack.node.attachment import (
+    Asked,
+    Consumed,
+    Done,
+    ItemsFound,
+    ReceivedVersion,
+    ScopeChanged,
+    Skipped,
+    Told,
+    VersionGot,
+    Why,
+)
 from psirp_stack.node.core import Node, NodeObserver, NodeSettings
 from psirp_stack.node.signatures import NodeSignatures
 from psirp_stack.rendezvous import Rendezvous, RendezvousConfig
@@ -57,6 +68,8 @@ class SimulatedApplication:
         self.scopes: list[ScopeChanged] = []
         self.skipped: list[Skipped] = []
         self.told: list[Told] = []
+        self.got: dict[int, list[VersionGot]] = {}
+        """Versions that were asked for, by the number of the request."""
         self.slow = False
         self._network = network
         self._node = node
@@ -117,6 +130,10 @@ class SimulatedApplication:
     def unsubscribe_scope(self, sid: bytes) -> int:
         return self.ask(lambda number: attachment.LocalUnsubscribeScope(number, sid))
 
+    def get(self, item: ItemId, first: int = -1, last: int = -1) -> int:
+        """Ask for versions once; they come into `got`, by the request's number."""
+        return self.ask(lambda number: attachment.GetVersions(number, bytes(item.sid), bytes(item.rid), first, last))
+
     def explain(self, item: ItemId) -> int:
         return self.ask(lambda number: attachment.AskExplanation(number, bytes(item.sid), bytes(item.rid)))
 
@@ -161,7 +178,9 @@ class SimulatedApplication:
                 self.scopes.append(told)
             case Skipped():
                 self.skipped.append(told)
-            case Done() | Why():
+            case VersionGot():
+                self.got.setdefault(told.number, []).append(told)
+            case Done() | Why() | ItemsFound():
                 self._answers[told.number] = told
             case _:
                 pass

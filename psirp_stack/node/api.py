@@ -34,6 +34,7 @@ from psirp_stack.node.attachment import (
     AttachmentError,
     DemandChanged,
     Done,
+    ItemsFound,
     NodeStatus,
     ReceivedVersion,
     Request,
@@ -42,16 +43,22 @@ from psirp_stack.node.attachment import (
     Skipped,
     Told,
     Unframer,
+    VersionGot,
     Why,
     framed,
     read_told,
 )
+from psirp_stack.wire.numbers import ID_BYTES
 from storage.backoff import BackOff, Waits
 
 READ_BYTES = 1 << 18
 BETWEEN_ATTACHMENTS = BackOff(0.05, longest=2.0)
 NOT_NOW = (Code.NO_RENDEZVOUS, Code.UNREACHABLE)
 """Refusals that say nothing of the request: the network may be whole again in a moment."""
+NOT_THERE = (Code.ITEM_DOES_NOT_EXIST, Code.SCOPE_DOES_NOT_EXIST, Code.GONE)
+"""Answers to who gets something once that say: nobody has it."""
+GET_TOGETHER = 8
+"""Items of a scope that are got at the same time."""
 MAX_KEPT_BYTES = 16 * 1024 * 1024
 """Content of this application's own publications that is kept to be repeated to a node that restarted."""
 
@@ -138,6 +145,7 @@ class Client:
         self._path = path
         self._application = application
         self._numbers = 0
+        self._getting: dict[int, list[VersionGot]] = {}
         self._unanswered: dict[int, tuple[Asked, asyncio.Future[Told]]] = {}
         self._items: dict[ItemId, _Shared] = {}
         self._scopes: dict[Identifier, list[ScopeListener]] = {}
@@ -335,6 +343,48 @@ class Client:
         finally:
             await self.unsubscribe(subscription)
 
+    # Getting, once.
+
+    async def get(self, sid: Identifier, rid: Identifier) -> ReceivedVersion | None:
+        """The current version, from the nearest node that has it, also when its publisher has gone; None if nobody has.
+
+        Nothing is subscribed to. Where a scope is not for everybody only subscribers get anything: `read_current`.
+        """
+        return next(iter(await self.get_versions(sid, rid)), None)
+
+    async def get_versions(
+        self, sid: Identifier, rid: Identifier, first: int = -1, last: int = -1
+    ) -> list[ReceivedVersion]:
+        """Those of a range of versions that somebody has: 1 is a publisher's first, -1 its newest. Both ends count."""
+        request = attachment.GetVersions(self._number(), bytes(sid), bytes(rid), first, last)
+        got = self._getting[request.number] = []
+        try:
+            done = await self._ask(request)
+        finally:
+            del self._getting[request.number]
+        if isinstance(done, Done) and done.code in NOT_THERE:
+            return []
+        _done(done)
+        return [each.version for each in got]
+
+    async def get_scope(self, sid: Identifier, prefix: bytes = b"") -> AsyncGenerator[ReceivedVersion, None]:
+        """The current version of every published item of a scope whose Rid begins with these bytes, once."""
+        after = Identifier(bytes(ID_BYTES))
+        more = True
+        while more:
+            found = await self._ask(attachment.GetItems(self._number(), bytes(sid), prefix, bytes(after)))
+            if not isinstance(found, ItemsFound):
+                _done(found)
+                return
+            for start in range(0, len(found.rids), GET_TOGETHER):
+                some = [Identifier(rid) for rid in found.rids[start : start + GET_TOGETHER]]
+                for version in await asyncio.gather(*(self.get(sid, rid) for rid in some)):
+                    if version is not None:
+                        yield version
+            more = found.more
+            if found.rids:
+                after = Identifier(found.rids[-1])
+
     async def subscribe_scope(self, sid: Identifier, listener: ScopeListener) -> None:
         """Have `listener` called for every scope and item that is, comes or goes directly under the scope."""
         listeners = self._scopes.setdefault(sid, [])
@@ -493,7 +543,10 @@ class Client:
             case ScopeChanged():
                 for scope_listener in self._scopes.get(Identifier(told.parent), ()):
                     self._tell_scope(scope_listener, told)
-            case Done() | Why() | NodeStatus():
+            case VersionGot():
+                if told.number in self._getting:
+                    self._getting[told.number].append(told)
+            case Done() | Why() | NodeStatus() | ItemsFound():
                 waiting = self._unanswered.get(told.number)
                 if waiting is not None and not waiting[1].done():
                     waiting[1].set_result(told)

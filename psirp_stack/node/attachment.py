@@ -11,7 +11,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from psirp_stack.control.messages import Count, Id, KeyHash, Name, Names, Reason, ScopePolicy
+from psirp_stack.control.messages import MAX_LISTED, Count, Id, KeyHash, Name, Names, Reason, ScopePolicy
+from psirp_stack.pull.messages import Place
+from psirp_stack.wire.numbers import ID_BYTES
 
 PROTOCOL_VERSION = 1
 MAX_CONTENT_BYTES = 16 * 1024 * 1024
@@ -125,6 +127,25 @@ class AskPaths(_Value, frozen=True, tag=14):
     subscribers: Names
 
 
+class GetVersions(_Value, frozen=True, tag=15):
+    """Want some versions of an item, once: 1 is its publisher's first, -1 the newest."""
+
+    number: Count
+    sid: Id
+    rid: Id
+    first: Place = -1
+    last: Place = -1
+
+
+class GetItems(_Value, frozen=True, tag=16):
+    """Which items of a scope are published, whose Rids begin with the prefix and come after the one that is named?"""
+
+    number: Count
+    sid: Id
+    prefix: Annotated[bytes, Meta(max_length=ID_BYTES)]
+    after: Id
+
+
 class Consumed(_Value, frozen=True, tag=13):
     """The application has handled so many bytes of an item's publications."""
 
@@ -146,6 +167,8 @@ Asked = (
     | AskExplanation
     | AskStatus
     | AskPaths
+    | GetVersions
+    | GetItems
 )
 """Requests that are answered."""
 Request = Asked | Attach | Consumed
@@ -239,7 +262,35 @@ class DemandChanged(_Value, frozen=True, tag=27):
     wanted: bool
 
 
-Told = Done | ReceivedVersion | Skipped | ScopeChanged | ServingChanged | Why | NodeStatus | DemandChanged
+class VersionGot(_Value, frozen=True, tag=28):
+    """One of the versions that were asked for with this number; `Done` follows the last."""
+
+    number: Count
+    version: ReceivedVersion
+    holder: Name
+    """The node that had it."""
+
+
+class ItemsFound(_Value, frozen=True, tag=29):
+    """Published items of a scope by their Rids; more than these when it says so."""
+
+    number: Count
+    rids: Annotated[tuple[Id, ...], Meta(max_length=MAX_LISTED)]
+    more: bool
+
+
+Told = (
+    Done
+    | ReceivedVersion
+    | Skipped
+    | ScopeChanged
+    | ServingChanged
+    | Why
+    | NodeStatus
+    | DemandChanged
+    | VersionGot
+    | ItemsFound
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)

@@ -30,6 +30,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from psirp_stack.control.messages import Name
+from psirp_stack.pull.cache import StrategyError, strategy_named
 from psirp_stack.sealing.keys import MIN_SECRET_BYTES
 from storage.private import PrivateFileError, read_secret_file
 
@@ -131,6 +132,15 @@ class RetentionFile(Struct, frozen=True, forbid_unknown_fields=True):
     age: Annotated[float, Meta(ge=0.0)] = 3600.0
 
 
+class CacheFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """Memory for versions of others that pass by this node."""
+
+    bytes: Annotated[int, Meta(ge=0)] = 0
+    """0: keep none."""
+    strategy: Annotated[str, Meta(max_length=200)] = "everywhere"
+    """`everywhere`, `sometimes`, `sometimes SHARE`, or `module:function` for one of your own."""
+
+
 class NodeFile(Struct, frozen=True, forbid_unknown_fields=True):
     """The whole file."""
 
@@ -143,6 +153,7 @@ class NodeFile(Struct, frozen=True, forbid_unknown_fields=True):
     keys: KeysFile = KeysFile()
     times: TimesFile = TimesFile()
     retention: RetentionFile = RetentionFile()
+    cache: CacheFile = CacheFile()
 
 
 def load(path: Path) -> NodeFile:
@@ -166,6 +177,10 @@ def check(document: dict[str, object], source: str = "configuration") -> NodeFil
         raise NodeConfigError(f"{source}: {_with_key(str(error))}") from None
     if file.keys.grant is not None and file.keys.signing is None:
         raise NodeConfigError(f"{source}: `keys.grant` needs `keys.signing`, the key that the grant names")
+    try:
+        strategy_named(file.cache.strategy)
+    except StrategyError as error:
+        raise NodeConfigError(f"{source}: `cache.strategy`: {error}") from None
     domain = file.domain
     if (domain.rendezvous or domain.topology or domain.key) and file.keys.grant is None:
         for role in file.roles:

@@ -32,7 +32,9 @@ from psirp_stack.control.messages import (
     Credential,
     Declaration,
     DeclarationsRefused,
+    Explain,
     Explanation,
+    ItemList,
     Match,
     MatchServed,
     Message,
@@ -58,7 +60,7 @@ from psirp_stack.node import attachment
 from psirp_stack.node.applications import Application, RequestTableConfig
 from psirp_stack.node.attachment import Asked, Consumed, Told
 from psirp_stack.node.awaiting_policy import ITEM_OF_FRAME, AwaitingPolicy
-from psirp_stack.node.intents import IntentConfig, SubscriptionIntents
+from psirp_stack.node.intents import IntentConfig, KnowledgeTaker, SubscriptionIntents
 from psirp_stack.node.paths import describe_paths
 from psirp_stack.node.relays import Relays
 from psirp_stack.node.request_table import RequestTable
@@ -66,6 +68,7 @@ from psirp_stack.node.rerouting import Rerouting
 from psirp_stack.node.role_holders import RoleHolders
 from psirp_stack.node.signatures import NodeSignatures
 from psirp_stack.node.status import describe
+from psirp_stack.pull.service import PullDrop, PullService, VersionCacheConfig
 from psirp_stack.rendezvous.outcome import RequestOutcome
 from psirp_stack.topology.manager import Output, TopologyManager
 from psirp_stack.transport.config import TransportConfig
@@ -93,18 +96,17 @@ MAX_TURNS = 10_000
 """Rounds of one turn: a node that always has more to say lets others speak."""
 FRAMES_A_TURN = 256
 """Transport frames sent in one round, so that control messages are not held up by a large publication."""
-
-"""Frames that wait until their scope's policy is known. More are dropped, as if lost on the way, and repaired."""
 MAX_SERVING_KNOWN = 16_384
 """Items of which the last word of who serves them is remembered."""
 MAX_UNKNOWN_SENDERS = 1024
 """Messages that wait until link state has brought the word of who sent them. Of more, the oldest are dropped."""
-_ANSWERS = (Reply, Explanation)
+_ANSWERS = (Reply, Explanation, ItemList)
 """What a node that has a role may say also while another has it now: answers to what it was asked."""
 _FROM_RENDEZVOUS = (*_ANSWERS, DeclarationsRefused, ScopePublished, ScopeUnpublished, Match)
 _FROM_TOPOLOGY = (StartPublish, StopPublish, Served, MatchServed, TopologyStarted)
 
 _FOR_RELAYS = (Function.RELAY, Function.RELAY_DATA)
+_FOR_PULLS = (Function.PULL, Function.PULLED)
 _TO_SENDER = frozenset({int(HeaderType.SUBSCRIBE_DATA), int(HeaderType.SUBSCRIBE_METADATA)})
 _TO_RECEIVER = frozenset({int(HeaderType.PUBLISH_DATA), int(HeaderType.PUBLISH_METADATA)})
 
@@ -135,6 +137,7 @@ class NodeSettings:
     transport: TransportConfig = field(default_factory=TransportConfig)
     intents: IntentConfig = field(default_factory=IntentConfig)
     request_table: RequestTableConfig = field(default_factory=RequestTableConfig)
+    cache: VersionCacheConfig = field(default_factory=VersionCacheConfig)
 
 
 NodeObserver = Callable[[VersionPublished | SenderEvent | ReceiverEvent], None]
@@ -255,6 +258,19 @@ class Node:
             verify_answer=signatures.verify_answer,
         )
         self.intents = SubscriptionIntents(settings.boot, self._sign, settings.intents)
+        self.pulls = PullService(
+            settings.name,
+            settings.cache,
+            self.sender.versions_of,
+            locate=self._locate,
+            refusal=lambda item, publisher, version, policy: signatures.refusal_of_pulled(
+                item, publisher, version, policy, wall_ms(self._now)
+            ),
+            route_for=self._direct_route,
+            mtu_to=self._mtu_to,
+            hops_to=self._hops_to,
+            rng=random.Random(rng.random()),  # noqa: S311  (what is kept, and numbers of requests)
+        )
         self.request_table = RequestTable(
             self.intents,
             self.sender,
@@ -263,8 +279,9 @@ class Node:
             status=lambda: describe(self),
             paths=lambda asked: describe_paths(self, asked),
             signatures=signatures,
+            pulls=self.pulls,
             config=settings.request_table,
-            published=None if observer is None else self._tell_published,
+            published=self._tell_published if observer is not None or self.pulls.keeps else None,
         )
         self._graph_changed(now)
         if rendezvous is not None:
@@ -315,10 +332,12 @@ class Node:
 
     def receive(self, number: LinkNumber, frames: Sequence[bytes], now: float) -> None:
         """Take in frames that came by a link."""
+        if self.pulls.keeps:
+            frames = self.pulls.look(frames, now)
         self._arrival = number
         self.forwarder.forward(frames, number, now)
         self._arrival = None
-        if self._delivered:  # what only passes through gives this node nothing to say
+        if self._delivered or self.pulls.has_something_to_say:  # what only passes through gives nothing else to say
             self._turn(now)
 
     # Applications.
@@ -350,6 +369,7 @@ class Node:
             self.receiver.next_timer(),
             self.intents.next_timer(),
             self.request_table.next_timer(),
+            self.pulls.next_timer(),
             None if self.topology is None else self.topology.next_timer(),
             self.holders.next_timer(),
             None if self.rendezvous is None or self._rendezvous_busy else self.rendezvous.next_timer(),
@@ -364,6 +384,7 @@ class Node:
             self.receiver,
             self.intents,
             self.request_table,
+            self.pulls,
             self.topology,
         ):
             due = None if part is None else part.next_timer()
@@ -409,6 +430,7 @@ class Node:
                 moved = self._take_delivered(now)
                 moved |= self._follow_link_state(now)
                 moved |= self._move_messages(now)
+                moved |= self._move_pulls(now)
                 moved |= self._move_transport(now)
                 if not moved:
                     return
@@ -446,6 +468,8 @@ class Node:
                 self.drops[NodeDrop.WRONG_FUNCTION] += 1
         elif control.function in _FOR_RELAYS:
             self.forwarder.forward(self.relays.relayed(control.payload), None, now)
+        elif control.function in _FOR_PULLS:
+            self.pulls.receive(control.function, control.payload, now)
         else:
             self.courier.receive(control.payload, now)
 
@@ -687,7 +711,7 @@ class Node:
 
     def _hear(self, message: Message, now: float) -> None:
         match message:
-            case Reply() | Explanation() | DeclarationsRefused():
+            case Reply() | Explanation() | ItemList() | DeclarationsRefused():
                 self.intents.receive(message, now)
             case ScopePublished() | ScopeUnpublished():
                 self.request_table.scope_changed(message)
@@ -696,6 +720,8 @@ class Node:
                 self._unconfirmed.discard(item)
                 signed = message.every_packet_signed and self.signatures.signs
                 self.sender.set_packet_signer(item, self.signatures.sign_packet if signed else None)
+                self.sender.set_cacheable(item, message.cacheable)
+                self.pulls.policy_heard(item, message.cacheable, now)
                 filters = tuple(map(self.relays.local, message.filters))
                 if self.sender.grant(item, message.generation, filters, now):
                     self.rerouting.granted(item, message.filters)
@@ -709,7 +735,7 @@ class Node:
             case Served():
                 self._remember_serving(message)
                 self._take_serving(message, now)
-                self.request_table.served(message)
+                self.request_table.served(message, now)
             case _:
                 self.drops[NodeDrop.WRONG_FUNCTION] += 1
 
@@ -729,6 +755,44 @@ class Node:
         self.receiver.served(item, publisher, message.policy, now)
         for arrival, frame in self._early.take(bytes(item)):
             self.receiver.receive(frame, now, arrival)
+
+    # Versions that are asked for once.
+
+    def _move_pulls(self, now: float) -> bool:
+        moved = False
+        frames: list[bytes] = []
+        while len(frames) < FRAMES_A_TURN and (out := self.pulls.next_message()) is not None:
+            moved = True
+            to, function, payload = out
+            route = self.link_state.route_to(to)
+            if route is None:
+                self.pulls.drops[PullDrop.NO_WAY] += 1
+                continue
+            frame = build_control(route.fid, function, to, payload)
+            frames += [frame] if route.relay is None else self.relays.control(to, frame)
+        while len(frames) < FRAMES_A_TURN and (frame_of_cache := self.pulls.next_frame()) is not None:
+            moved = True
+            frames.append(frame_of_cache)
+        if frames:
+            self.forwarder.forward(frames, None, now)
+        return moved
+
+    def _locate(self, item: ItemId, taker: KnowledgeTaker) -> None:
+        sid, rid = bytes(item.sid), bytes(item.rid)
+        keeps = self.pulls.keeps
+        self.intents.explain(lambda number: Explain(number, sid, rid, keeps), taker, self._now)
+
+    def _direct_route(self, name: str) -> tuple[bytes, int] | None:
+        route = self.link_state.route_to(name)
+        return None if route is None or route.relay is not None else (route.fid, route.mtu)
+
+    def _mtu_to(self, name: str) -> int | None:
+        route = self.link_state.route_to(name)
+        return None if route is None else route.mtu
+
+    def _hops_to(self, name: str) -> int | None:
+        route = self.link_state.route_to(name)
+        return None if route is None else route.hops
 
     # Transport.
 
@@ -764,6 +828,7 @@ class Node:
         return moved
 
     def _tell_published(self, item: ItemId, version: Version) -> None:
+        self.pulls.published(item, version)
         if self._observer is not None:
             self._observer(VersionPublished(item, version.version_id, version.content))
 

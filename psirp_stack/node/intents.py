@@ -23,6 +23,7 @@ from psirp_stack.control.messages import (
     DeclarationsRefused,
     Declare,
     Explanation,
+    ItemList,
     KeepAlive,
     PublishItem,
     RendezvousRequest,
@@ -37,7 +38,8 @@ from psirp_stack.rendezvous.declarations import DeclaredRole, declaration_hash
 
 Answer = Callable[[Code, str], None]
 """Told how a request ended."""
-ExplanationTaker = Callable[[Explanation | Reply], None]
+KnowledgeTaker = Callable[[Explanation | ItemList | Reply], None]
+"""Told what the rendezvous knows, or why it does not say."""
 SignRequest = Callable[[RendezvousRequest | Declaration], Credential | None]
 """Proves who asks; None for what needs no proof."""
 Signed = TypeVar("Signed", bound=RendezvousRequest | Declaration)
@@ -85,7 +87,7 @@ class _Unanswered:
     request: RendezvousRequest
     intent: Key | None = None
     answer: Answer | None = None
-    explanation: ExplanationTaker | None = None
+    explanation: KnowledgeTaker | None = None
     arrived_at: float | None = None
 
 
@@ -168,7 +170,8 @@ class SubscriptionIntents:
             return
         self._send(make(self._next_number()), now, answer=answer)
 
-    def explain(self, make: Callable[[int], RendezvousRequest], taker: ExplanationTaker, now: float) -> None:
+    def explain(self, make: Callable[[int], RendezvousRequest], taker: KnowledgeTaker, now: float) -> None:
+        """Ask what the rendezvous knows of an item or a scope."""
         if len(self._unanswered) >= self.config.max_unanswered:
             taker(Reply(0, Code.LIMIT_REACHED, TOO_MANY))
             return
@@ -176,7 +179,7 @@ class SubscriptionIntents:
 
     # What the rendezvous says.
 
-    def receive(self, message: Reply | Explanation | DeclarationsRefused, now: float) -> None:
+    def receive(self, message: Reply | Explanation | ItemList | DeclarationsRefused, now: float) -> None:
         self.now = now
         match message:
             case DeclarationsRefused():
@@ -184,7 +187,7 @@ class SubscriptionIntents:
                     self._take_back(
                         (DeclaredRole(refused.role), refused.sid, refused.rid), Code(refused.code), refused.reason
                     )
-            case Explanation():
+            case Explanation() | ItemList():
                 asked = self._unanswered.pop(message.number, None)
                 if asked is not None and asked.explanation is not None:
                     asked.explanation(message)
@@ -298,7 +301,7 @@ class SubscriptionIntents:
         now: float,
         intent: Key | None = None,
         answer: Answer | None = None,
-        explanation: ExplanationTaker | None = None,
+        explanation: KnowledgeTaker | None = None,
     ) -> None:
         request = self._signed(request)
         self._unanswered[request.number] = _Unanswered(request, intent, answer, explanation)

@@ -10,6 +10,7 @@ from psirp_stack.control.codes import Code
 from psirp_stack.control.messages import (
     Explain,
     Explanation,
+    ItemList,
     PublishScope,
     RendezvousRequest,
     Reply,
@@ -105,10 +106,10 @@ class QuestionRequests:
     # Why does nothing arrive?
 
     def explain(self, application: Application, request: attachment.AskExplanation, now: float) -> None:
-        def answered(answer: Explanation | Reply) -> None:
+        def answered(answer: Explanation | ItemList | Reply) -> None:
             if isinstance(answer, Reply):
                 application.done(request, Code(answer.code), answer.reason)
-            else:
+            elif isinstance(answer, Explanation):
                 application.tell(_why(request.number, answer))
 
         self._intents.explain(lambda number: Explain(number, request.sid, request.rid), answered, now)

@@ -14,11 +14,13 @@ from psirp_stack.control.messages import ScopePublished, ScopeUnpublished, Serve
 from psirp_stack.node import attachment
 from psirp_stack.node.applications import Application, RequestTableConfig, item_of, nobody
 from psirp_stack.node.attachment import Asked, Consumed, NodeStatus, Told
+from psirp_stack.node.getting import GetRequests
 from psirp_stack.node.intents import Key, SubscriptionIntents
 from psirp_stack.node.publishing import PublishRequests, WhenDone
 from psirp_stack.node.questions import QuestionRequests
 from psirp_stack.node.signatures import NodeSignatures
 from psirp_stack.node.subscribing import SubscribeRequests
+from psirp_stack.pull.service import PullService
 from psirp_stack.rendezvous.declarations import DeclaredRole
 from psirp_stack.transport.events import VersionArrived, VersionSkipped
 from psirp_stack.transport.receiver import Receiver
@@ -39,6 +41,7 @@ class RequestTable:
         status: Callable[[], str],
         paths: Callable[[attachment.AskPaths], str],
         signatures: NodeSignatures,
+        pulls: PullService,
         config: RequestTableConfig | None = None,
         published: Callable[[ItemId, Version], None] | None = None,
     ) -> None:
@@ -48,8 +51,9 @@ class RequestTable:
         self._paths = paths
         self._publishing = PublishRequests(self.config, intents, sender, signatures, when_done)
         self._publishing.published = published
-        self._subscribing = SubscribeRequests(self.config, intents, receiver, signatures, self._publishing)
+        self._subscribing = SubscribeRequests(self.config, intents, receiver, signatures, self._publishing, pulls)
         self._questions = QuestionRequests(intents)
+        self._getting = GetRequests(intents, pulls, signatures)
         intents.on_withdrawn = self._withdrawn
 
     @property
@@ -127,6 +131,10 @@ class RequestTable:
             case attachment.LocalUnsubscribeScope():
                 self._questions.stop_watching(application, request.sid, now)
                 application.done(request, Code.SUCCESS)
+            case attachment.GetVersions():
+                self._getting.get(application, request, now)
+            case attachment.GetItems():
+                self._getting.list(application, request, now)
             case attachment.AskExplanation():
                 self._questions.explain(application, request, now)
             case attachment.AskStatus():
@@ -150,8 +158,8 @@ class RequestTable:
         """The network wants an item sent, or not any more."""
         self._publishing.demand_may_have_changed(item)
 
-    def served(self, message: Served) -> None:
-        self._subscribing.served(message)
+    def served(self, message: Served, now: float) -> None:
+        self._subscribing.served(message, now)
 
     def scope_changed(self, message: ScopePublished | ScopeUnpublished) -> None:
         self._questions.scope_changed(message)

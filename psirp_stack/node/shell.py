@@ -48,9 +48,11 @@ from psirp_stack.node.intents import IntentConfig
 from psirp_stack.node.server import AttachmentServer
 from psirp_stack.node.signatures import NodeSignatures
 from psirp_stack.node.version_store import TRANSPORT_TABLES, on_disk
+from psirp_stack.pull.service import VersionCacheConfig
 from psirp_stack.rendezvous import Rendezvous, RendezvousConfig
 from psirp_stack.sealing.channel import SealConfig
 from psirp_stack.sealing.keys import DomainKeys
+from psirp_stack.transport.config import TransportConfig
 from psirp_stack.transport.versions import RetentionLimits, VersionsFor, in_memory
 from storage import Database
 from storage.private import make_private_folder, write_private_file
@@ -64,6 +66,8 @@ RENDEZVOUS_NAME = "rendezvous.sqlite"
 KEEP_ALIVES_A_LEASE = 3.5
 SILENT_HELLOS = 3
 """Hellos that a neighbour leaves out before a sealed link asks whether it has begun a new life."""
+ON_REQUEST_ABOVE = 4096
+"""Bytes up to which a version is sent at once: asking for it would take a round trip more."""
 LIVES_PER_SECOND = 100
 """Resolution of the boot number: hundredths of a second since the epoch, and more than the one before."""
 ROLES = {NodeRole.RENDEZVOUS: ServiceRole.RENDEZVOUS, NodeRole.TOPOLOGY: ServiceRole.TOPOLOGY}
@@ -125,6 +129,8 @@ class RunningNode:
             fixed=fixed,
             link_state=LinkStateConfig(hello_interval=file.times.hello),
             intents=IntentConfig(keep_alive=lease / KEEP_ALIVES_A_LEASE),
+            cache=VersionCacheConfig(file.cache.bytes, file.cache.strategy),
+            transport=transport_beside(file.cache.bytes),
         )
         signer, holder = _proofs(file, folder)
         settings = replace(settings, trust=_trust(file, folder), holder=holder)
@@ -301,6 +307,11 @@ class RunningNode:
         self._timer_at = None
         self.node.handle_timer(self._loop.time())
         self._arm()
+
+
+def transport_beside(cache_bytes: int) -> TransportConfig:
+    """Where nodes keep versions, those who come late ask for what is large: the nearest node that has it answers."""
+    return TransportConfig(on_request_above=ON_REQUEST_ABOVE) if cache_bytes else TransportConfig()
 
 
 def next_boot(data: Path | None) -> int:

@@ -14,7 +14,9 @@ from psirp_stack.control.messages import (
     ScopePolicy,
 )
 from psirp_stack.transport.messages import Announcement
+from psirp_stack.transport.versions import Version
 from psirp_stack.wire.codec import AuthenticationHeader, Frame, MetadataHeader
+from psirp_stack.wire.numbers import AUTHENTICATION_BYTES
 
 
 class NodeSignatures:
@@ -95,6 +97,32 @@ class NodeSignatures:
         if authentication is None and self._require:
             return "unsigned, and this node takes only signed publications"
         facts = _facts(item, header, announcement)
+        verdict = self._verifier.check_publication(facts, authentication, policy, now_ms)
+        return None if verdict.refusal is None else verdict.refusal.value
+
+    def refusal_of_pulled(
+        self, item: ItemId, publisher: str, version: Version, policy: ScopePolicy, now_ms: int
+    ) -> str | None:
+        """Why a version that was asked for once does not count, under the policy that the rendezvous said."""
+        if self._verifier is None:
+            return None if policy.publishers is None else "the scope is restricted and this node knows no keys"
+        signed = version.authentication
+        if not signed and self._require:
+            return "unsigned, and this node takes only signed publications"
+        facts = PublicationFacts(
+            bytes(item.sid),
+            bytes(item.rid),
+            version.version_id,
+            len(version.content),
+            version.epoch,
+            version.number,
+            version.sha256,
+            hashlib.sha256(version.attributes).digest(),
+            publisher,
+        )
+        if len(signed) not in (0, AUTHENTICATION_BYTES):
+            return "what should be a signature is none"
+        authentication = AuthenticationHeader.unpack(signed, 0) if signed else None
         verdict = self._verifier.check_publication(facts, authentication, policy, now_ms)
         return None if verdict.refusal is None else verdict.refusal.value
 

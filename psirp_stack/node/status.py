@@ -63,6 +63,12 @@ def account(node: "Node") -> dict[str, object]:
             "detoured": forwarded.detoured,
             "relayed": node.relays.passed,
         },
+        "cache": {
+            "versions": len(node.pulls.cache),
+            "bytes": node.pulls.held_bytes,
+            "most_bytes": node.pulls.cache.most_bytes,
+            **asdict(node.pulls.cache.counters),
+        },
         "filters": node.sender.filters,
         "sender": asdict(node.sender.counters),
         "receiver": asdict(node.receiver.counters),
@@ -75,6 +81,7 @@ def account(node: "Node") -> dict[str, object]:
             **_counted("link state", node.link_state.drops),
             **_counted("node", node.drops),
             **_counted("relay", node.relays.drops),
+            **_counted("pull", node.pulls.drops),
             **_counted("refused", node.refusals),
         },
     }

@@ -6,6 +6,7 @@ version is handed to all who want it, and its room is given back when the slowes
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from identifiers import ItemId
 from psirp_stack.control.codes import Code
@@ -13,10 +14,13 @@ from psirp_stack.control.messages import Served
 from psirp_stack.node import attachment
 from psirp_stack.node.applications import MAX_REASON, Application, HandedVersion, RequestTableConfig, item_of
 from psirp_stack.node.attachment import ReceivedVersion, ServingChanged, Skipped
+from psirp_stack.node.getting import received
 from psirp_stack.node.intents import SubscriptionIntents
 from psirp_stack.node.publishing import PublishRequests
 from psirp_stack.node.recent import RecentPublications
 from psirp_stack.node.signatures import NodeSignatures
+from psirp_stack.pull.service import PullService
+from psirp_stack.pull.task import PulledVersion
 from psirp_stack.rendezvous.declarations import DeclaredRole
 from psirp_stack.transport.events import VersionArrived, VersionSkipped
 from psirp_stack.transport.receiver import Receiver
@@ -32,6 +36,7 @@ class SubscribeRequests:
         receiver: Receiver,
         signatures: NodeSignatures,
         publishing: PublishRequests,
+        pulls: PullService,
     ) -> None:
         self.handed_out = 0
         self.stuck = 0
@@ -41,6 +46,9 @@ class SubscribeRequests:
         self._receiver = receiver
         self._signatures = signatures
         self._publishing = publishing
+        self._pulls = pulls
+        self._lacks_current: set[ItemId] = set()
+        """Subscribed items whose current version is wanted, and of which nothing came yet."""
         self._subscribers: dict[ItemId, list[Application]] = {}
         self._handing: dict[ItemId, int] = {}
         """Bytes of locally published versions that applications hold."""
@@ -67,6 +75,8 @@ class SubscribeRequests:
             application.joining.add(item)
         if not holders:
             self._signatures.subscribed(item)
+            if request.since is None and not request.future_only:
+                self._lacks_current.add(item)
             self._receiver.subscribe(item, now, since=request.since, future_only=request.future_only)
             self._receiver.set_room(item, self._config.remote_room, now)
         holders.append(application)
@@ -84,6 +94,7 @@ class SubscribeRequests:
             application.done(request, code, reason)
             if code is Code.SUCCESS:
                 self._catch_up(application, item, request, now)
+                self._get_from_memory(item, now)
 
         return answer
 
@@ -115,6 +126,7 @@ class SubscribeRequests:
         if holders:
             return False
         del self._subscribers[item]
+        self._lacks_current.discard(item)
         self._recent.forget(item)
         self._signatures.unsubscribed(item)
         self._receiver.unsubscribe(item)
@@ -150,8 +162,24 @@ class SubscribeRequests:
         for application in self._subscribers.get(event.item, ()):
             application.tell(told)
 
-    def served(self, message: Served) -> None:
+    def served(self, message: Served, now: float) -> None:
+        if message.publisher is None:
+            self._get_from_memory(item_of(message.sid, message.rid), now)
         self._tell_serving(message.sid, message.rid, message.publisher, message.code)
+
+    def _get_from_memory(self, item: ItemId, now: float) -> None:
+        """Where nodes keep versions, somebody may have the current one although nobody publishes it any more."""
+        if item in self._lacks_current and self._pulls.keeps:
+            self._pulls.start(item, -1, -1, partial(self._pulled, item), _whatever, now, if_unpublished=True)
+
+    def _pulled(self, item: ItemId, pulled: PulledVersion) -> None:
+        """Nobody publishes the item any more, and somebody had its last version."""
+        if item not in self._lacks_current:
+            return
+        now = self._intents.now
+        self._receiver.has_version(item, pulled.publisher, pulled.version, now)
+        publication = received(bytes(item.sid), bytes(item.rid), pulled, self._signatures)
+        self._hand_out(item, publication, pulled.version.cost, now, remote=False)
 
     def withdrawn(self, sid: bytes, rid: bytes, code: Code) -> None:
         """The rendezvous took the node's subscription back."""
@@ -173,6 +201,7 @@ class SubscribeRequests:
 
     def _hand_out(self, item: ItemId, publication: ReceivedVersion, cost: int, now: float, *, remote: bool) -> None:
         holders = self._subscribers.get(item, [])
+        self._lacks_current.discard(item)
         if holders:
             self._recent.add(item, publication)
         takers = [application for application in holders if item not in application.joining]
@@ -242,3 +271,7 @@ class SubscribeRequests:
     def _drop_handled(self) -> None:
         while self._parcels and self._parcels[0].waiting <= 0:
             self._parcels.popleft()
+
+
+def _whatever(code: Code, reason: str) -> None:
+    """Whoever publishes it next will be heard all the same."""

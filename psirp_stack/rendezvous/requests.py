@@ -7,13 +7,16 @@ from dataclasses import dataclass
 
 from psirp_stack.control.codes import Code
 from psirp_stack.control.messages import (
+    MAX_LISTED,
     OPEN_SCOPE,
     Declaration,
     DeclarationRefused,
     Declare,
     Explain,
     Explanation,
+    ItemList,
     KeepAlive,
+    ListItems,
     PublishItem,
     PublishScope,
     RendezvousRequest,
@@ -30,6 +33,7 @@ from psirp_stack.rendezvous.scopes import NOT_FOUND, publish_scope, subscribe_sc
 from psirp_stack.rendezvous.session import RendezvousSession
 from psirp_stack.rendezvous.tables import NodeLife, NodeRow
 from psirp_stack.rendezvous.topology import unserved_of
+from psirp_stack.wire.numbers import ID_BYTES
 
 MAX_PARTS = 65_536
 
@@ -58,6 +62,12 @@ class Asked:
     """For `Declare`: the same for each entry."""
     refusals: tuple[str, ...] = ()
     """For `Explain`: what was refused lately."""
+    former: tuple[str, ...] = ()
+    """For `Explain`: who published the item, or was subscribed to it, lately."""
+
+
+_ANSWERED_BY_ITSELF = (Explain, ListItems)
+"""Requests whose answer, when they are done, is more than a reply."""
 
 
 def decide(session: RendezvousSession, asked: Asked) -> Code:
@@ -70,7 +80,7 @@ def decide(session: RendezvousSession, asked: Asked) -> Code:
         if code in NOT_FOUND and _was_done_before(session, asked):
             code, reason = Code.SUCCESS, "done before"
     session.out.say_refused(asked.request.number if isinstance(asked.request, Declare) else 0)
-    if not isinstance(asked.request, Explain) or code is not Code.SUCCESS:
+    if not isinstance(asked.request, _ANSWERED_BY_ITSELF) or code is not Code.SUCCESS:
         session.out.reply(asked.node, asked.request.number, code, reason)
     return code
 
@@ -112,6 +122,9 @@ def _do(session: RendezvousSession, asked: Asked) -> tuple[Code, str]:
             unpublish_scope(session, node, request, key)
         case SubscribeScope():
             changed = subscribe_scope(session, life, request.sid, key)
+        case ListItems():
+            _list_items(session, node, request, key)
+            changed = False
         case UnsubscribeScope():
             _unsubscribe_scope(session, node, boot, request)
         case PublishItem():
@@ -232,6 +245,21 @@ def _declare_one(session: RendezvousSession, life: NodeRow, entry: Declaration, 
         raise RequestRefusedError(Code.UNKNOWN_REQUEST, f"there is no role {entry.role}")
 
 
+def _list_items(session: RendezvousSession, node: str, request: ListItems, key: bytes | None) -> None:
+    scope = session.scope(request.sid)
+    if scope is None or not scope.present:
+        raise RequestRefusedError(Code.SCOPE_DOES_NOT_EXIST, "the scope is not there")
+    session.check_allowed(scope, DeclaredRole.SUBSCRIBES, key)
+    last = request.prefix + b"\xff" * (ID_BYTES - len(request.prefix))
+    rows = session.tx.execute(
+        "SELECT rid FROM items WHERE scope = ? AND rid > ? AND rid >= ? AND rid <= ? AND publishers > 0"
+        " ORDER BY rid LIMIT ?",
+        (scope.no, request.after, request.prefix, last, MAX_LISTED + 1),
+    )
+    rids = tuple(rid for (rid,) in rows)
+    session.out.say(node, ItemList(request.number, rids[:MAX_LISTED], len(rids) > MAX_LISTED))
+
+
 def _explain(session: RendezvousSession, asked: Asked, request: Explain) -> tuple[Code, str]:
     scope = session.scope(request.sid)
     item = None if scope is None else session.item(scope, request.rid)
@@ -247,6 +275,7 @@ def _explain(session: RendezvousSession, asked: Asked, request: Explain) -> tupl
             policy=OPEN_SCOPE if scope is None else scope.policy,
             refusals=asked.refusals,
             unserved=unserved_of(session, request.sid, request.rid),
+            former=asked.former,
         ),
     )
     return Code.SUCCESS, ""

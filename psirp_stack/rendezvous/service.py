@@ -26,6 +26,7 @@ from psirp_stack.control.messages import (
     KeepAlive,
     Match,
     MatchServed,
+    PublishItem,
     RendezvousRequest,
     Reply,
     ScopePublished,
@@ -44,6 +45,7 @@ from psirp_stack.rendezvous.events import (
     RequestHandled,
     WorkFailed,
 )
+from psirp_stack.rendezvous.former import FormerHolders
 from psirp_stack.rendezvous.leases import Leases
 from psirp_stack.rendezvous.outcome import OutcomeBuilder, RequestOutcome
 from psirp_stack.rendezvous.refusals import RecentRefusals
@@ -111,6 +113,7 @@ class Rendezvous:
         """What nobody asks for a second time: done again when it failed."""
         self._again_at = now
         self._newest = 0
+        self._former = FormerHolders()
         self._unanswered = Unanswered(config.max_unanswered_matches, 0, repeating=True)
         database.write(self._transaction(begin_repeat)).result()
         ((self._newest, self._unanswered.answered, repeat),) = database.read(
@@ -192,10 +195,17 @@ class Rendezvous:
             if sender.key is not None:
                 self._keys[node] = sender.key
         refusals: tuple[str, ...] = ()
+        former: tuple[str, ...] = ()
         if isinstance(request, Explain):
             with self._lock:
                 refusals = self._refusals.about(request.sid, request.rid)
-        asked = Asked(node, boot, request, sender, entries, refusals)
+                former = self._former.of(request.sid, request.rid)
+                if request.keeps:
+                    self._former.note(request.sid, request.rid, node)
+        elif isinstance(request, PublishItem):
+            with self._lock:
+                self._former.note(request.sid, request.rid, node)
+        asked = Asked(node, boot, request, sender, entries, refusals, former)
 
         def failed(error: Exception) -> RequestOutcome:
             code = Code.LIMIT_REACHED if isinstance(error, StorageError) else Code.UNKNOWN_REQUEST
@@ -359,6 +369,7 @@ class Rendezvous:
             self._kept += len(outcome.kept)
             too_many = self._kept - self._config.max_kept_events if outcome.kept else 0
             for match in outcome.matches:
+                self._former.add(match)
                 self._newest = max(self._newest, match.generation)
                 kept = self._unanswered.said((match.sid, match.rid), match.generation, _nobody(match)) and kept
         if not kept:

@@ -27,6 +27,7 @@ from psirp_stack.control.messages import (
     StopPublish,
 )
 from psirp_stack.control.tag_source import TagSource
+from psirp_stack.pull.access import is_for_everybody
 from psirp_stack.topology.branches import Branch, BranchPlanner, DirectedLink
 from psirp_stack.topology.distances import UNREACHABLE, Distances, edges_of
 
@@ -77,8 +78,8 @@ class _Item:
     branches: dict[str, Branch] = field(default_factory=dict)
     started: dict[str, tuple[FilterGrant, ...] | None] = field(default_factory=dict)
     """By publisher that was told to publish; None when it is not known what it heard last."""
-    packets_signed: bool = False
-    """What those who were told to publish were told of signing."""
+    handling: tuple[bool, bool] = False, True
+    """What those who were told to publish were told: sign every packet; let nodes on the way keep versions."""
     served: dict[str, _Serving] = field(default_factory=dict)
     answered: tuple[int, tuple[tuple[str, int], ...]] | None = None
     """Generation and unserved subscribers, as told to the rendezvous."""
@@ -341,9 +342,9 @@ class TopologyManager:
 
     def _tell_publishers(self, key: ItemId, item: _Item) -> None:
         match = item.match
-        signed = match.policy.every_packet_signed
-        if signed is not item.packets_signed:
-            item.packets_signed = signed
+        handling = match.policy.every_packet_signed, is_for_everybody(match.policy)
+        if handling != item.handling:
+            item.handling = handling
             item.started = dict.fromkeys(item.started)  # all of them must hear of it
         wanted = {
             publisher: branch.grants
@@ -353,7 +354,7 @@ class TopologyManager:
         for publisher, grants in wanted.items():
             if item.started.get(publisher) != grants and self._can_tell(publisher, key):
                 item.started[publisher] = grants
-                self._send(publisher, StartPublish(match.sid, match.rid, item.generation, grants, signed))
+                self._send(publisher, StartPublish(match.sid, match.rid, item.generation, grants, *handling))
         for publisher in [name for name in item.started if name not in wanted]:
             if self._can_tell(publisher, key):
                 del item.started[publisher]

@@ -21,6 +21,9 @@ class TransportConfig:
     push_bytes: int = 128 * 1024
     """Sent to one receiver for one request."""
     push_versions: int = 64
+    on_request_above: int = MAX_CONTENT_BYTES + 1
+    """Of larger versions, those who come late are sent the metadata alone. They ask for the segments, and the nearest
+    node that has them answers; for networks whose nodes keep versions (`pull/`)."""
     left_behind_after: float = 20.0
     """Seconds without progress after which the others no longer wait for a receiver."""
     slowest_probe: float = 15.0

@@ -16,19 +16,26 @@ from psirp_stack.wire.numbers import HeaderType
 class ItemFrames:
     """Announcements, segments and messages of what is retained."""
 
-    __slots__ = ("_prefix", "_prefix_of", "context", "joining", "key", "packet_signer", "positions")
+    __slots__ = ("_prefix", "_prefix_of", "cacheable", "context", "joining", "key", "packet_signer", "positions")
 
     def __init__(self, context: SenderContext, key: bytes, positions: Positions) -> None:
         self.context = context
         self.key = key
         self.positions = positions
         self.packet_signer: PacketSigner | None = None
+        self.cacheable = True
+        """Whether nodes on the way may keep versions of the item."""
         self.joining = 0
         """What unheard receivers need to know to begin: the lowest `joined` among them, 0 when all were heard."""
         self._prefix = b""
         self._prefix_of: tuple[bytes, bytes] = (b"", b"")
 
-    def announcement(self, out: Outgoing, fid: bytes, table: int, now: float) -> bytes:
+    def is_on_request(self, out: Outgoing) -> bool:
+        """Whether those who come late ask for its segments."""
+        return self.cacheable and len(out.body) > self.context.config.on_request_above
+
+    def announcement(self, out: Outgoing, fid: bytes, table: int, now: float, *, alone: bool = False) -> bytes:
+        """`alone`: to one receiver, who may have to ask for the segments."""
         self.context.counters.announcements += 1
         version = out.version
         payload = encode(
@@ -42,6 +49,8 @@ class ItemFrames:
                 version.sha256,
                 out.segment_size,
                 self._settled_ms(max(self.joining - 1, 1), now) if self.joining else 0,
+                self.cacheable,
+                alone and self.is_on_request(out),
             )
         )
         return control_frame(

@@ -21,6 +21,7 @@ from psirp_stack.transport.requests import RepairRequests
 from psirp_stack.transport.source import PublisherSequence, Slot
 from psirp_stack.transport.source_state import SourceState
 from psirp_stack.transport.version_check import parts_as_announced, refusal
+from psirp_stack.transport.versions import Version
 
 MAX_REFUSALS = 3
 JOIN_DELAY = 0.1
@@ -62,6 +63,10 @@ class ItemReceiver:
             if source.state is SourceState.FOLLOWING:
                 self.context.urgent[source] = self
                 source.hurry(now)
+
+    def has_version(self, publisher: str, version: Version, now: float) -> None:
+        self._beginning.handed_up(version.version_id, now)
+        self._recent.is_repeated(version.version_id, version.attributes, (publisher, version.epoch))
 
     # What arrives.
 
@@ -169,7 +174,8 @@ class ItemReceiver:
             slot.hops = hops
             slot.tries = 0
             slot.due = now
-            self._open(source, slot, now)
+            if self._open(source, slot, now) and announced.on_request and slot.body is not None:
+                slot.body.gap_since = now - self.context.config.reorder_delay
             return
         counters.duplicates += 1
         body = slot.body

@@ -20,6 +20,9 @@ from psirp_stack.transport.stragglers import far_behind
 from psirp_stack.transport.stream import VersionStream
 from psirp_stack.transport.versions import Version, Versions
 
+LATE_AFTER = 1.0
+"""Seconds after which those who come are late for a version: others have it, or had it."""
+
 
 class ItemSender:
     """State of one item."""
@@ -98,6 +101,10 @@ class ItemSender:
             furthest = max(staying, key=lambda peer: (peer.stream.next_number, peer.stream.next_segment)).stream
             stream.next_number, stream.next_segment = furthest.next_number, furthest.next_segment
             stream.window = furthest.window
+        elif self._is_late_for(self.positions.newest, now):
+            stream.next_number = self.positions.newest + 1
+            for peer in new:
+                self._repairs.queue(peer, self.positions.newest, True, ())
         else:
             stream.next_number = max(self.positions.newest, 1)
         for peer in staying:
@@ -109,10 +116,15 @@ class ItemSender:
         if any(self._is_waiting(peer) for peer in staying):
             stream.announce = stream.begun >= self.positions.oldest
         elif staying and new and stream.begun >= self.positions.newest > 0:
+            late = self._is_late_for(self.positions.newest, now)
+            sent = 0 if late else self._sent_segments(stream, self.positions.newest)
             for peer in new:
-                self._repairs.queue(
-                    peer, self.positions.newest, True, range(self._sent_segments(stream, self.positions.newest))
-                )
+                self._repairs.queue(peer, self.positions.newest, True, range(sent))
+
+    def _is_late_for(self, number: int, now: float) -> bool:
+        """Whether who comes now is told of a version, and asks for its segments: the nearest who has them answers."""
+        out = self.positions.outgoing(number) if number > 0 else None
+        return out is not None and self.frames.is_on_request(out) and self.positions.age_of(number, now) > LATE_AFTER
 
     def revoke(self) -> None:
         self.peers, self.streams = {}, []
@@ -257,7 +269,8 @@ class ItemSender:
         sent = self._sent_segments(stream, want.number)
         most = self.context.config.push_bytes // out.segment_size + 1
         if any(first < sent for first, _ in want.ranges):
-            stream.lost_something(now, peer.round_trip.smoothed or self.context.config.initial_timeout)
+            if not self.frames.is_on_request(out):
+                stream.lost_something(now, peer.round_trip.smoothed or self.context.config.initial_timeout)
             self._repairs.queue(peer, want.number, False, _first(most, want.ranges, sent), want.copies)
 
     def _on_ask(self, peer: Peer, ask: Ask, now: float) -> None:
@@ -302,7 +315,9 @@ class ItemSender:
         room = min(ask.room, self.context.config.push_bytes)
         last = min(peer.stream.begun, start + self.context.config.push_versions - 1)
         for number in range(start, last + 1):
-            if room > 0:
+            if room > 0 and self._is_late_for(number, now):
+                self._repairs.queue(peer, number, True, (), ask.copies)
+            elif room > 0:
                 room -= self._push(peer, number, room, ask.copies)
 
     def _tell_gone(self, peer: Peer) -> None:

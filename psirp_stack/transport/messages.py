@@ -65,6 +65,10 @@ class Announcement(_Message, frozen=True, tag=1):
     settled_ms: Count = 0
     """How long ago the version before the one that joiners begin with was published: who subscribed before that has to
     ask for an earlier one."""
+    cacheable: bool = True
+    """Nodes on the way may keep the version, and give it to anybody who asks."""
+    on_request: bool = False
+    """Its segments are sent to who asks for them: a node on the way may have them."""
 
     @property
     def has_valid_attributes(self) -> bool:

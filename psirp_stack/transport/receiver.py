@@ -43,6 +43,7 @@ from psirp_stack.transport.messages import (
 )
 from psirp_stack.transport.receiver_context import ReceiverContext, ReceiverCounters, Since
 from psirp_stack.transport.source import PublisherSequence
+from psirp_stack.transport.versions import Version
 from psirp_stack.wire.codec import ZERO_ID, parse
 from psirp_stack.wire.numbers import HeaderType
 
@@ -128,6 +129,12 @@ class Receiver:
         if state is not None:
             state.consumed(cost, now)
             self._deadlines.sooner(state.key, now)
+
+    def has_version(self, item: ItemId, publisher: str, version: Version, now: float) -> None:
+        """The item's reader got this version from elsewhere: its publisher goes on after it."""
+        state = self._items.get(bytes(item))
+        if state is not None:
+            state.has_version(publisher, version, now)
 
     # The topology manager.
 

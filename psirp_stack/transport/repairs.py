@@ -70,7 +70,7 @@ class Repairs:
                 job.metadata -= 1
                 counters.repaired_announcements += 1
                 fid = self._way_to(peer, 0)
-                return frames.announcement(out, fid, (fid[-1] + peer.unanswered) % TABLES, now)
+                return frames.announcement(out, fid, (fid[-1] + peer.unanswered) % TABLES, now, alone=True)
             segment = next(job.segments, None)
             if segment is None or segment >= out.segments:
                 del peer.jobs[number]

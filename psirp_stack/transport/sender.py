@@ -32,7 +32,7 @@ from psirp_stack.transport.messages import (
     decode,
 )
 from psirp_stack.transport.sender_context import SenderContext, SenderCounters
-from psirp_stack.transport.versions import Version, VersionsFor, content_ids
+from psirp_stack.transport.versions import Version, Versions, VersionsFor, content_ids
 from psirp_stack.wire.codec import MetadataHeader
 from psirp_stack.wire.numbers import HeaderType
 
@@ -188,6 +188,15 @@ class Sender:
     def set_packet_signer(self, item: ItemId, signer: PacketSigner | None) -> None:
         """Sign every segment of an item, as its scope's policy demands. Takes effect with the next grant."""
         self._item(item).set_packet_signer(signer)
+
+    def set_cacheable(self, item: ItemId, cacheable: bool) -> None:
+        """Whether nodes on the way may keep versions of an item."""
+        self._item(item).frames.cacheable = cacheable
+
+    def versions_of(self, item: bytes) -> Versions | None:
+        """What is retained of an item (Sid and Rid) that this node publishes; None when it does not."""
+        state = self._items.get(item)
+        return None if state is None else state.versions
 
     def forget(self, item: ItemId) -> None:
         """Publish the item no more. What a store holds of it stays there."""

@@ -7,14 +7,21 @@ import msgspec
 
 from psirp_stack.emulation import plan
 from psirp_stack.node.applications import RequestTableConfig
-from psirp_stack.node.config import DomainFile, KeysFile, LinkFile, NodeFile, RetentionFile, TimesFile, check
+from psirp_stack.node.config import CacheFile, DomainFile, KeysFile, LinkFile, NodeFile, RetentionFile, TimesFile, check
 from psirp_stack.node.intents import IntentConfig
 
 TEXT = (Path(__file__).parents[2] / "docs" / "psirp.md").read_text()
 
 
 def test_every_key_of_a_node_is_explained() -> None:
-    parts = {"": NodeFile, "domain": DomainFile, "keys": KeysFile, "times": TimesFile, "retention": RetentionFile}
+    parts: dict[str, type[msgspec.Struct]] = {
+        "": NodeFile,
+        "domain": DomainFile,
+        "keys": KeysFile,
+        "times": TimesFile,
+        "retention": RetentionFile,
+        "cache": CacheFile,
+    }
     for part, struct in parts.items():
         for field in msgspec.structs.fields(struct):
             if field.name not in (*parts, "links"):

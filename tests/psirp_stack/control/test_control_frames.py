@@ -25,7 +25,7 @@ FID = bytes(range(31)) + b"\x03"
 def test_a_control_frame_reaches_the_node_it_names(function: Function, to: str | None) -> None:
     frame = build_control(FID, function, to, b"message")
     assert len(frame) == CONTROL_OVERHEAD + len(b"message")
-    assert is_control(frame) is (function is not Function.RELAY_DATA)
+    assert is_control(frame) is (function not in (Function.RELAY_DATA, Function.PULLED))
     assert has_control_scope(frame)
     parsed = parse_control(frame, "berlin")
     assert (parsed.function, parsed.to_all_neighbours, parsed.payload) == (function, to is None, b"message")
