@@ -29,8 +29,12 @@ def read_secret_file(path: Path, most: int = MAX_SECRET_FILE_BYTES) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise PrivateFileError(f"{path} cannot be read ({error.strerror})") from None
+    try:
+        _check_secret(path, os.fstat(descriptor))
+    except PrivateFileError:
+        os.close(descriptor)
+        raise
     with os.fdopen(descriptor, "rb") as file:
-        _check_secret(path, os.fstat(file.fileno()))
         data = file.read(most + 1)
     if len(data) > most:
         raise PrivateFileError(f"{path} is larger than {most} bytes")

@@ -1,4 +1,4 @@
-"""From the records of a name server's answer to gateways and addresses. No I/O.
+"""From the records of a name server's answer to gateways and addresses. Sans-I/O.
 
 Whoever owns a domain writes its records, so all of it is hostile: what cannot be used is dropped and counted, what is
 too much is cut off after the most preferred, and nothing raises.

@@ -1,4 +1,4 @@
-"""What was looked up, kept for as long as it may be believed. No I/O, no clock: the time comes in."""
+"""What was looked up, kept for as long as it may be believed. Sans-I/O: the time comes in."""
 
 from dataclasses import dataclass, replace
 

@@ -1,4 +1,4 @@
-"""What happened in discovery: small, past tense, for whoever observes. Cheap when nobody does."""
+"""What happened in discovery: small, past tense, for whoever observes. Cheap when nobody does. Sans-I/O."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which gateways have failed lately, and the order to try a domain's gateways in because of it. No I/O, no clock.
+"""Which gateways have failed lately, and the order to try a domain's gateways in because of it. Sans-I/O.
 
 A gateway that failed goes to the end of the order until its back-off is over; then it stands where its priority and
 weight put it, and one more failure sends it away for longer. A success forgets its failures, and so does time. Those

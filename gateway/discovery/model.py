@@ -1,4 +1,4 @@
-"""The values of discovery: a domain's gateways, what a look-up said, and what can go wrong. No I/O."""
+"""The values of discovery: a domain's gateways, what a look-up said, and what can go wrong. Sans-I/O."""
 
 from dataclasses import dataclass
 from enum import StrEnum

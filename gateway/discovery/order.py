@@ -1,4 +1,4 @@
-"""In which order the gateways of a domain are tried: RFC 2782, page 3. Pure: the randomness comes in.
+"""In which order the gateways of a domain are tried: RFC 2782, page 3. Sans-I/O: the randomness comes in.
 
 Lower priorities come first. Among equals, each next one is drawn with a chance in proportion to its weight; one of
 weight 0 is drawn rarely while others of more weight are left, but it is drawn.

@@ -1,4 +1,4 @@
-"""One's own service record among those of others: what to change, as one update of RFC 2136. No I/O, no clock.
+"""One's own service record among those of others: what to change, as one update of RFC 2136. Sans-I/O.
 
 An update is a comparison and an exchange. Its prerequisites say exactly which records were there when we looked, and
 that the name is no alias; the server carries it out only if that still holds, all of it or nothing. Only records with

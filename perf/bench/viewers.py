@@ -29,6 +29,7 @@ from psirp_stack.emulation.network import EmulatedNetwork, socket_of
 from psirp_stack.emulation.plan import plan
 from serving.outbound.addresses import AddressPolicy
 from serving.outbound.client import ClientConfig, OutboundClient
+from storage.private import make_private_folder
 
 BAR = 0.95
 PATIENCE = 60.0
@@ -121,6 +122,7 @@ class ViewersBench:
         async with asyncio.timeout(PATIENCE):
             await network.settled()
         urls = self._sink.urls(self._scale.callbacks)
+        make_private_folder(folder / "gateway")
         seed_store(
             folder / "gateway" / "hub", 1, len(urls), lambda _: self._topic, lambda _, one: urls[one], lambda _: None
         )

@@ -195,9 +195,10 @@ def test_without_the_capability_there_is_no_raw_ethernet(raw_ethernet: Composed)
     plain = Composed(composed.folder, composed.stack).services["forwarder-1"]
     volumes = composed.services["forwarder-1"].said["volumes"]
     composed.services["forwarder-1"] = type(plain)("forwarder-1", {**plain.said, "volumes": volumes})
-    composed.start("forwarder-1")
+    composed.up("secret", "forwarder-1")
     assert composed.processes.pop("forwarder-1").wait(30) != 0
-    composed.listeners[0].join(10)
+    for listener in composed.listeners:
+        listener.join(10)
     assert re.search("(?i)raw|permi", composed.story())
 
 

@@ -111,7 +111,7 @@ def test_steps_that_cannot_be_taken_are_told(tmp_path: Path) -> None:
             change(path, PREFIX, step)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     path.chmod(0o644)
-    with pytest.raises(KeyFileError, match="read by others"):
+    with pytest.raises(KeyFileError, match="others can read"):
         ScopeKeys.load(path)
 
 

@@ -21,7 +21,6 @@ from gateway.discovery import (
 from gateway.discovery.cache import AnswerCache
 from gateway.discovery.model import Availability, DomainError, Found, canonical_domain
 from storage.backoff import BackOff
-from tests.test_architecture import IO_MODULES, ROOT, imports_of
 
 HERE = ("192.0.2.1",)
 MEMBERS = (("a", 0, 10), ("b", 0, 0), ("c", 1, 5), ("d", 1, 5), ("e", 2, 0))
@@ -295,10 +294,3 @@ def test_any_text_is_a_domain_or_refused(text: str) -> None:
         assert len(str(error)) < 1000
     else:
         assert canonical_domain(name) == name
-
-
-@pytest.mark.parametrize("name", ["answers", "cache", "events", "failover", "model", "order", "registration"])
-def test_the_cores_do_no_io_and_read_no_clock(name: str) -> None:
-    imported = imports_of(ROOT / "gateway" / "discovery" / f"{name}.py")
-    assert not IO_MODULES & {module.partition(".")[0] for module in imported}
-    assert not imported & {"dns.query", "dns.asyncquery", "dns.resolver", "dns.asyncresolver"}

@@ -223,7 +223,7 @@ def test_a_key_is_read_and_keeps_its_secret_to_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o601, 0o777])
 def test_a_key_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> None:
     path = write_key(tmp_path / "key", key_text("gateway-key"), mode)
-    with pytest.raises(UpdateKeyError, match=f"mode {mode:04o}: expected 0600"):
+    with pytest.raises(UpdateKeyError, match="others can read .*expected mode 0600"):
         read_key(path)
 
 
@@ -234,7 +234,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "pipe"):
         with pytest.raises(UpdateKeyError, match=r"regular file|directory"):
             read_key(path)
-    with pytest.raises(UpdateKeyError, match="longer than"):
+    with pytest.raises(UpdateKeyError, match="larger than"):
         read_key(write_key(tmp_path / "long", key_text("gateway-key") + " " * 5000))
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     (tmp_path / "bytes").chmod(0o600)

@@ -163,7 +163,13 @@ async def test_a_full_queue_is_not_ready_and_still_alive(world: AdminWorld) -> N
     async with TestServer(app) as server:
         object.__setattr__(world.a.hub._config.intake, "max_waiting_topics", 2)
         for number in range(100):
-            form = {"hub.mode": "publish", "hub.url": str(server.make_url(f"/{number}"))}
+            topic = str(server.make_url(f"/{number}"))
+            # Pings of what nobody wants do not wait in this queue.
+            wish = {"hub.mode": "subscribe", "hub.topic": topic, "hub.callback": world.reader.callback}
+            async with world.http.post(world.a.hub.url, data=wish) as answer:
+                assert answer.status == 202
+            await until(lambda topic=topic: world.a.hub.subscriptions.count(topic))
+            form = {"hub.mode": "publish", "hub.url": topic}
             async with world.http.post(world.a.hub.url, data=form) as answer:
                 if answer.status == 503:
                     break
