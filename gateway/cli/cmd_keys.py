@@ -122,6 +122,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     listing = verbs.add_parser("list", help="show all keys")
     for verb in (show, listing):
         verb.add_argument("--json", action="store_true", help="one JSON object a line")
+    for verb in verbs.choices.values():
+        # Before the verb or behind it.
+        verb.add_argument("--dir", type=Path, default=argparse.SUPPRESS, help="the folder of the keys")
 
 
 def run(args: argparse.Namespace) -> int:

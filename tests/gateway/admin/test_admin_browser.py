@@ -71,7 +71,8 @@ async def test_it_shows_the_network_and_lights_up_the_way_of_a_topic(chromium: B
     # A filter with a false positive, as the gateway would say it.
     await page.value(
         "import('./picture.js').then(({Picture}) => { const p = new Picture(document.getElementById('network'));"
-        "p.show({name: 'a', nodes: ['a', 'b', 'c'], links: [['a', 'b'], ['b', 'c']], rendezvous: [], topology: [], doubted: []});"
+        "p.show({name: 'a', nodes: ['a', 'b', 'c'], links: [['a', 'b'], ['b', 'c']],"
+        " rendezvous: [], topology: [], doubted: []});"
         "p.light([{publisher: 'a', subscribers: ['b'], links: [['a', 'b']], mistaken: [['b', 'c']]}]); })"
     )
     await page.until("document.querySelectorAll('#network line.false').length === 1")

@@ -223,7 +223,7 @@ def test_a_key_is_read_and_keeps_its_secret_to_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o601, 0o777])
 def test_a_key_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> None:
     path = write_key(tmp_path / "key", key_text("gateway-key"), mode)
-    with pytest.raises(UpdateKeyError, match="others can read .*expected mode 0600"):
+    with pytest.raises(UpdateKeyError, match=r"others can read .*expected mode 0600"):
         read_key(path)
 
 
