@@ -15,6 +15,8 @@ GATEWAY_BYTES: Final = 16
 MAX_KNOWN: Final = 16
 """Other gateways' publications that one says it knew of."""
 MAX_DIGITS: Final = 18
+SELF: Final = "self"
+"""The attribute for the address that a publication says it has."""
 _KNOWN = struct.Struct(f"!{GATEWAY_BYTES}sQ")
 
 

@@ -11,6 +11,7 @@ EXAMPLE = """\
 name = "gateway"                    # what its node calls it
 # domain = "example.com"            # the domain of its people: user@example.com
 zones = []                          # DNS zones that it answers for, for instance ["example.com"]
+protocols = []                      # protocols from outside, as "package.module:DESCRIPTOR"; installed ones are found
 
 [store]
 path = "var/gateway"                # everything that must survive a restart

@@ -146,6 +146,29 @@ class Control:
         if reason is not None:
             raise NotAllowedError(reason)
 
+    # Who elsewhere wants what.
+
+    async def advertise(self, item: ItemId) -> None:
+        """Be known as a publisher of an item. Raises `NetworkError`."""
+        for source in self._sources:
+            await source.advertise(item)
+
+    def is_wanted_elsewhere(self, item: ItemId) -> bool:
+        """Whether somebody elsewhere is subscribed to an item that is advertised or published here."""
+        return any(source.is_wanted(item) for source in self._sources)
+
+    def watch_demand(self, listener: Callable[[ItemId, bool], None]) -> None:
+        """`listener` is told when the first subscriber of such an item came, or the last went."""
+        for source in self._sources:
+            source.watch_demand(listener)
+
+    async def withdraw(self, adapter: Adapter, item: ItemId) -> None:
+        """Publish an item no longer, unless another adapter does. Raises `NetworkError`."""
+        for source in self._sources:
+            await source.withdraw_from(adapter.name, item)
+
+    # For people.
+
     async def subscriptions(self, item: ItemId) -> list[ItemSubscription]:
         """Who wants an item by one of its names."""
         matching = await self.exchange.router.matching(item)

@@ -20,9 +20,9 @@ from typing import Self
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
-from gateway.adapters.chat import ChatConfig
 from gateway.admin.config import AdminConfig
-from gateway.gateway import Gateway, GatewayConfig
+from gateway.gateway import Gateway, gateway_config
+from gateway.protocols.chat.adapter import ChatConfig
 from gateway.web.server import WebConfig
 from psirp_stack.emulation.network import EmulatedNetwork, socket_of
 from psirp_stack.emulation.plan import plan
@@ -163,9 +163,15 @@ class Demo:
         data = self._data / domain
         hub = HubConfig(data / "hub", host=HOST, allow_private=True, canary=CanaryConfig(enabled=False))
         name = f"{domain}.example"
-        people = WebConfig(HOST, chat=ChatConfig(name))
-        config = GatewayConfig(
-            data, hub, attach=socket, name=f"gateway-{domain}", domain=name, web=people, admin=AdminConfig(HOST)
+        config = gateway_config(
+            data,
+            hub,
+            attach=socket,
+            name=f"gateway-{domain}",
+            domain=name,
+            web=WebConfig(HOST),
+            chat=ChatConfig(name),
+            admin=AdminConfig(HOST),
         )
         gateway = Gateway(config)
         self._stack.push_async_callback(gateway.stop)

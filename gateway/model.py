@@ -71,8 +71,21 @@ class Adapter(SessionReader, Protocol):
         """The ids of a name of this protocol; `RefusedError` for what is none."""
 
 
-class Source(Protocol):
-    """Brings what is wanted here and is not published here."""
+class Advertising(Protocol):
+    """Says who elsewhere wants an item, before there is anything of it."""
+
+    async def advertise(self, item: ItemId) -> None:
+        """Be known as a publisher. Raises `NetworkError`."""
+
+    def is_wanted(self, item: ItemId) -> bool:
+        """Whether somebody is subscribed to an item that is advertised or published here. From any thread."""
+
+    def watch_demand(self, listener: Callable[[ItemId, bool], None]) -> None:
+        """`listener` is told when the first subscriber of such an item came, or the last went."""
+
+
+class Source(Advertising, Protocol):
+    """Brings what is wanted here and is not published here, and takes there what is."""
 
     @property
     def name(self) -> str:
@@ -85,17 +98,18 @@ class Source(Protocol):
         """Bring an item exactly as long as somebody wants it. `since_last`: with all that was missed since it was
         followed last; otherwise from its current state on. If that is here already, session `key` begins with it."""
 
+    async def withdraw_from(self, label: str, item: ItemId) -> None:
+        """Be a publisher of an item no longer, unless others than this protocol publish it. Raises `NetworkError`."""
+
 
 Listener = Callable[[Crossing], Awaitable[None]]
 
 
-class InformationNetwork(Protocol):
+class InformationNetwork(Advertising, Protocol):
     """The information-centric network, as far as the gateway needs it."""
 
     async def publish(self, draft: Draft) -> Identifier:
         """A new version of an item; durable when this returns. Raises `NetworkError`."""
-
-    async def advertise(self, item: ItemId) -> None: ...
 
     async def withdraw(self, item: ItemId) -> None: ...
 
@@ -103,19 +117,6 @@ class InformationNetwork(Protocol):
         """Have every version after `since` (or from the current one on) brought, in order, one at a time."""
 
     async def unsubscribe(self, item: ItemId) -> None: ...
-
-
-class Advertising(Protocol):
-    """What the network says of who wants an item, before there is anything of it."""
-
-    async def advertise(self, item: ItemId) -> None:
-        """Be known as a publisher. Raises `NetworkError`."""
-
-    def is_wanted(self, item: ItemId) -> bool:
-        """Whether somebody is subscribed to an item that is advertised or published here. From any thread."""
-
-    def watch_demand(self, listener: Callable[[ItemId, bool], None]) -> None:
-        """`listener` is told when the first subscriber of such an item came, or the last went."""
 
 
 class NetworkError(Exception):

@@ -1,11 +1,7 @@
-"""The gateway's own table: what it publishes in the network. All else that it keeps is in the exchange's."""
-
-import asyncio
-from functools import partial
+"""The gateway's tables through the years: what is left of its own, and how the rest moved into the exchange's."""
 
 from exchange.sqlite import EXCHANGE_TABLES
-from identifiers import Identifier, ItemId
-from storage import Database, Migration, Transaction
+from storage import Migration
 
 MIGRATIONS = [
     Migration(
@@ -85,49 +81,23 @@ MIGRATIONS = [
             "DROP TABLE cursors",
         ],
     ),
+    Migration(
+        "gateway",
+        4,
+        # Sessions, publications and marks are known by the labels of protocols.
+        [
+            f"UPDATE {table} SET {column} = '{label}' WHERE {column} = '{before}'"  # noqa: S608 - own names
+            for before, label in (("push", "websub"), ("stream", "rest"))
+            for table, column in (
+                ("exchange_sessions", "reader"),
+                ("exchange_interests", "reader"),
+                ("exchange_cursors", "reader"),
+                ("exchange_log", "via"),
+                ("exchange_marks", "source"),
+                ("exports", "adapter"),
+            )
+        ],
+    ),
 ]
 TABLES = [*EXCHANGE_TABLES, *MIGRATIONS]
 """In this order: what the gateway's tables held moves into the exchange's."""
-
-
-class ExportStore:
-    """Items that are published in the network. Reads are immediate, from the last committed state."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
-
-    def exports(self, after: bytes, limit: int) -> list[ItemId]:
-        rows = self.database.read("SELECT item FROM exports WHERE item > ? ORDER BY item LIMIT ?", (after, limit))
-        return [item_from(item) for (item,) in rows]
-
-    def is_export(self, item: ItemId) -> bool:
-        return self.exporter(item) is not None
-
-    def name_of(self, item: ItemId) -> str | None:
-        """The name that this gateway publishes an item by."""
-        rows = self.database.read("SELECT what FROM exports WHERE item = ?", (bytes(item),))
-        return str(rows[0][0]) if rows else None
-
-    def exporter(self, item: ItemId) -> str | None:
-        """The adapter that publishes an item."""
-        rows = self.database.read("SELECT adapter FROM exports WHERE item = ?", (bytes(item),))
-        return str(rows[0][0]) if rows else None
-
-    async def export(self, item: ItemId, adapter: str, what: str) -> None:
-        await asyncio.wrap_future(self.database.write(partial(_export, item, adapter, what)))
-
-    async def unexport(self, item: ItemId) -> None:
-        await asyncio.wrap_future(self.database.write(partial(_unexport, item)))
-
-
-def _export(item: ItemId, adapter: str, what: str, tx: Transaction) -> None:
-    tx.execute("INSERT OR IGNORE INTO exports VALUES (?, ?, ?)", (bytes(item), adapter, what))
-
-
-def _unexport(item: ItemId, tx: Transaction) -> None:
-    tx.execute("DELETE FROM exports WHERE item = ?", (bytes(item),))
-
-
-def item_from(packed: bytes) -> ItemId:
-    half = len(packed) // 2
-    return ItemId(Identifier(packed[:half]), Identifier(packed[half:]))

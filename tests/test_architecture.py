@@ -56,7 +56,7 @@ SANS_IO = [
     "exchange/model.py",
     "exchange/judging.py",
     "exchange/router.py",
-    "gateway/envelope.py",
+    "gateway/protocols/psirp/envelope.py",
     "gateway/model.py",
     "psirp_stack/wire",
     "psirp_stack/filters",
@@ -206,6 +206,61 @@ def test_only_serving_listens_for_http_in_what_is_shipped_as_a_service() -> None
                 continue
             names = {node.attr for node in ast.walk(module.tree) if isinstance(node, ast.Attribute)}
             assert not names & openers, module.name
+
+
+CORE_OF_THE_GATEWAY = [
+    "exchange",
+    "gateway/core.py",
+    "gateway/control.py",
+    "gateway/model.py",
+    "gateway/sections.py",
+    "gateway/access",
+    "gateway/web",
+    "gateway/protocols/descriptor.py",
+]
+PROTOCOLS = "gateway.protocols."
+NOT_A_PROTOCOL = {"gateway.protocols.descriptor", "gateway.protocols.listed"}
+
+
+def protocol_labels() -> set[str]:
+    folder = ROOT / "gateway" / "protocols"
+    return {path.name for path in folder.iterdir() if (path / "protocol.py").exists()}
+
+
+def protocols_named(module: Module, labels: set[str]) -> set[str]:
+    """Protocols that a module imports, or names in a string that the program looks at."""
+    imports = {name for name in imported_by(module) if name.startswith(PROTOCOLS) and name not in NOT_A_PROTOCOL}
+    strings = {node.value for node in ast.walk(module.tree) if isinstance(node, ast.Constant)}
+    return imports | {label for label in labels if label in strings}
+
+
+def test_the_core_names_no_protocol() -> None:
+    labels = protocol_labels()
+    assert {"websub", "rest", "chat", "psirp"} <= labels
+    for place in CORE_OF_THE_GATEWAY:
+        found = modules_at(place, MODULES)
+        assert found, f"{place} has moved: say where"
+        for module in found:
+            assert not protocols_named(module, labels), module.name
+
+
+def test_no_protocol_imports_another() -> None:
+    labels = protocol_labels()
+    for label in labels:
+        for module in modules_at(f"gateway/protocols/{label}", MODULES):
+            others = {
+                name
+                for name in imported_by(module)
+                for other in labels - {label}
+                if name.startswith(f"{PROTOCOLS}{other}")
+            }
+            assert not others, module.name
+
+
+def test_the_check_of_the_core_can_fail(tmp_path: Path) -> None:
+    path = tmp_path / "core.py"
+    path.write_text('from gateway.protocols.chat.store import ChatStore\nif name == "rest": ...\n')
+    assert protocols_named(read_module(path, tmp_path), {"rest", "chat"}) == {"gateway.protocols.chat.store", "rest"}
 
 
 def public_classes(modules: dict[str, Module]) -> dict[str, list[str]]:

@@ -15,6 +15,7 @@ from gateway.access.rules import (
     topic_pattern,
     zone_pattern,
 )
+from identifiers.namespaces import STANDARD, Namespaces
 
 MAX_RULES = 10_000
 HASH_HEX = r"^[0-9a-fA-F]{40,64}$"
@@ -48,12 +49,13 @@ class AccessConfigError(ValueError):
         self.what = what
 
 
-def access_of(section: AccessSection) -> AccessRules:
+def access_of(section: AccessSection, namespaces: Namespaces = STANDARD) -> AccessRules:
     """The rules as they are applied. Raises `AccessConfigError`."""
-    return AccessRules(tuple(_rule(place, rule) for place, rule in enumerate(section.rules)), section.default)
+    rules = tuple(_rule(place, rule, namespaces) for place, rule in enumerate(section.rules))
+    return AccessRules(rules, section.default, namespaces)
 
 
-def _rule(place: int, rule: AccessRule) -> Rule:
+def _rule(place: int, rule: AccessRule, namespaces: Namespaces) -> Rule:
     def each(key: str, texts: tuple[str, ...], read: Callable[[str], str]) -> tuple[str, ...]:
         try:
             return tuple(map(read, texts))
@@ -74,7 +76,7 @@ def _rule(place: int, rule: AccessRule) -> Rule:
     return Rule(
         rule.effect,
         frozenset(rule.acts),
-        each("topics", rule.topics, topic_pattern),
+        each("topics", rule.topics, lambda text: topic_pattern(text, namespaces)),
         each("zones", rule.zones, zone_pattern),
         each("callbacks", rule.callbacks, _callback_pattern),
         clients,

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from exchange.model import Mark
-from gateway.model import NetworkError
-from identifiers import Identifier, ItemId
 from push_hub.health import Check, HealthReport
 from storage import StorageError
 
@@ -20,11 +18,8 @@ if TYPE_CHECKING:
     from gateway.gateway import Gateway
 
 PROBE = "health"
-PROBE_ITEM = ItemId(Identifier(bytes(31) + b"\x01"), Identifier(bytes(31) + b"\x02"))
-"""Nobody's: the rendezvous says that it does not know it, which is all that is wanted."""
 SHARED_SECONDS = 1.0
 STORE_DEADLINE = 5.0
-RENDEZVOUS_DEADLINE = 3.0
 LIVENESS = frozenset({"store", "gateway store"})
 
 
@@ -59,8 +54,9 @@ class GatewayHealth:
             await asyncio.gather(self._look, return_exceptions=True)
 
     async def _all(self) -> HealthReport:
-        hub, store, network = await asyncio.gather(self._gateway.hub.health(), self._store(), self._network())
-        return HealthReport((*hub.checks, store, network))
+        protocols = self._gateway.core.protocols.values()
+        of_protocols, store = await asyncio.gather(asyncio.gather(*(one.health() for one in protocols)), self._store())
+        return HealthReport((*(check for some in of_protocols for check in some), store))
 
     async def _store(self) -> Check:
         # Whole seconds: a mark is a number, and this one says when a write last worked.
@@ -73,13 +69,3 @@ class GatewayHealth:
         except StorageError:
             return Check("gateway store", False, "the store refused a write")
         return Check("gateway store", True, "writable")
-
-    async def _network(self) -> Check:
-        try:
-            async with asyncio.timeout(RENDEZVOUS_DEADLINE):
-                await self._gateway.network.explain(PROBE_ITEM)
-        except TimeoutError:
-            return Check("rendezvous", False, f"no answer within {RENDEZVOUS_DEADLINE:g} seconds")
-        except NetworkError as error:
-            return Check("rendezvous", False, str(error)[:200])
-        return Check("rendezvous", True, "answers")

@@ -204,8 +204,8 @@ class AdminServer:
                 raise HttpError(404, "nobody here publishes or wants this item")
             return name
         topic = request.query.get("topic", "")
-        if "://" not in topic and self.topics.is_person(topic):
-            return topic
+        if "://" not in topic and (shown := self.topics.shown(topic)) is not None:
+            return shown
         try:
             return normalised(topic)
         except UrlError as error:

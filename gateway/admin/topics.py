@@ -15,11 +15,10 @@ import msgspec
 
 from gateway.admin.access import AdminRole
 from gateway.admin.peers import PeerPath, Peers
-from gateway.model import RefusedError
 from gateway.telemetry.plain import without_keys
 from gateway.telemetry.recorder import PublicationPath
 from gateway.telemetry.telemetry import Telemetry
-from identifiers import Identifier, ItemId, Topic, TopicError
+from identifiers import Identifier, ItemId, TopicError
 from psirp_stack.control.codes import Code
 from psirp_stack.node.api import NotAttachedError, PsirpError
 from storage import StorageError
@@ -281,17 +280,18 @@ class Topics:
         return reason, msgspec.Raw(paths.encode())
 
     def _item(self, topic: str) -> ItemId | None:
-        web = self._gateway.web
+        host = self._gateway.core.host
         try:
-            if "://" not in topic:
-                return None if web is None or web.chat is None else web.chat.item_of(topic)
-            return self._gateway.config.naming.of_topic(Topic.parse(topic))
-        except (TopicError, RefusedError):
+            return host.namespaces.read(topic).item(host.naming)
+        except TopicError:
             return None
 
-    def is_person(self, name: str) -> bool:
-        """Whether a name is one of the chat page's."""
-        return "@" in name and self._item(name) is not None
+    def shown(self, name: str) -> str | None:
+        """A name in the one form in which it is written; None when it is none."""
+        try:
+            return self._gateway.core.host.namespaces.read(name).shown
+        except TopicError:
+            return None
 
     async def of_item(self, sid: str, rid: str) -> str | None:
         """The name of an item that is subscribed to or published here."""

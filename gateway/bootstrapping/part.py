@@ -5,7 +5,6 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gateway.adapters.psirp import PsirpAdapter
 from gateway.bootstrapping.config import BootstrappingConfig, zones_named
 from gateway.bootstrapping.events import BootstrappingEvent
 from gateway.bootstrapping.manager import Manager
@@ -13,7 +12,8 @@ from gateway.bootstrapping.requester import Requester
 from gateway.bootstrapping.store import BootstrappingStore
 from gateway.bootstrapping.upstream import Upstreams
 from gateway.model import NetworkError
-from gateway.store import ExportStore
+from gateway.protocols.psirp.adapter import PsirpAdapter
+from gateway.protocols.psirp.exports import ExportStore
 from identifiers import Naming, Topic, TopicError
 from psirp_stack.node.api import Client
 from push_hub.hub import Hub

@@ -29,7 +29,7 @@ from gateway.bootstrapping.outbox import KeyedOutbox
 from gateway.bootstrapping.requester_table import RequesterTable, TooManyWantedError
 from gateway.bootstrapping.standing import ZoneStanding, under_another_naming
 from gateway.bootstrapping.store import BootstrappingStore
-from gateway.store import ExportStore
+from gateway.protocols.psirp.exports import ExportStore
 from identifiers import ItemId, Naming, NoZoneError, Topic, TopicError, Zone, zone_of
 from psirp_stack.node.api import Client, ItemListener, NotAttachedError, PsirpError
 from psirp_stack.node.attachment import ReceivedVersion

@@ -40,7 +40,8 @@ def run(args: argparse.Namespace) -> int:
         config = load(args.file)
     except ConfigError as error:
         raise CommandError(str(error)) from None
-    network = f"a node {config.node.name!r} with {len(config.node.links)} links" if config.node else str(config.attach)
+    node = config.network.node
+    network = f"a node {node.name!r} with {len(node.links)} links" if node else str(config.network.attach)
     print(f"{args.file}: can be used")
     print(f"  hub      {config.hub.host} port {config.hub.port}, known as {config.hub.public_url or 'that'}")
     print(f"  network  {network}, naming {config.naming.announcement}")

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from gateway.cli.errors import CommandError
-from gateway.scope_keys import KeyStep, change
+from gateway.protocols.psirp.scope_keys import KeyStep, change
 from psirp_stack.authentication.files import load_key_pair, load_public_key, save_key_pair, save_public_key, write_new
 from psirp_stack.authentication.keys import KeyFileError, KeyPair, PublicKey
 from psirp_stack.control.codes import ServiceRole

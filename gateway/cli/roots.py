@@ -21,8 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> "argparse._MutuallyExclusi
 
 def roots_of(config: GatewayConfig) -> dict[str, Path]:
     roots = {DATA: config.data}
-    if config.node is not None and config.node.data is not None:
-        node = Path(config.node.data)
+    own = config.network.node
+    if own is not None and own.data is not None:
+        node = Path(own.data)
         if not node.absolute().is_relative_to(config.data.absolute()):
             roots[NODE] = node
     return roots

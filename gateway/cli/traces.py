@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from exchange.model import EntryTaken, pack_origins
-from gateway.adapters.psirp import NETWORK
 from gateway.cli.errors import CommandError
 from gateway.events import (
     CrossingArrived,
@@ -15,6 +14,7 @@ from gateway.events import (
     ItemAsked,
     PublishFailed,
 )
+from gateway.protocols.psirp.adapter import NETWORK
 from gateway.tracing import TraceForm, TracesConfig
 from identifiers import Naming
 from perf.traces.formats import Format, have_parquet

@@ -55,15 +55,12 @@ class CheckedPort:
 
 
 def ports_of(config: GatewayConfig) -> list[CheckedPort]:
-    ports = [CheckedPort("the hub", config.hub.host, config.hub.port)]
+    doors = [door for one in config.on for door in one.listening(one.of(config.protocols))]
+    ports = [CheckedPort(door.what, door.host, door.port, door.udp) for door in doors]
     if config.web is not None:
         ports.append(CheckedPort("the web page", config.web.host, config.web.port))
     if config.admin is not None:
         ports.append(CheckedPort("the admin port", config.admin.host, config.admin.port))
-    for number, link in enumerate(config.node.links if config.node is not None else (), start=1):
-        if link.udp is not None:
-            host, port = link.udp_ends()[0]
-            ports.append(CheckedPort(f"link {number} of the node", host, port, udp=True))
     return ports
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.gateway import SOCKET_NAME, GatewayConfig
+from gateway.gateway import GatewayConfig
 from gateway.operations.findings import Finding, bad, doubtful, good
+from gateway.protocols.psirp.protocol import SOCKET_NAME
 from psirp_stack.authentication.keys import KeyFileError
 from psirp_stack.graph import GraphError
 from psirp_stack.links.udp import UdpAddress, UdpLink, bound_socket
@@ -53,14 +54,19 @@ def check_buffers(node: NodeFile | None) -> Iterator[Finding]:
 
 
 async def check_rendezvous(config: GatewayConfig, *, running: bool, patience: float = PATIENCE) -> Finding:
-    socket = config.attach or config.data / SOCKET_NAME
-    if config.node is not None and not running:
-        return await _with_own_node(config.node, patience)
+    socket = config.network.attach or config.data / SOCKET_NAME
+    node = config.network.node
+    if node is not None and not running:
+        return await _with_own_node(node, patience)
     try:
         async with asyncio.timeout(patience):
             client = await Client.attach(socket, application="psph doctor")
     except (NotAttachedError, TimeoutError, OSError) as error:
-        what = "start that node (`psph node`), or correct network.attach" if config.attach else "restart the gateway"
+        what = (
+            "start that node (`psph node`), or correct network.attach"
+            if config.network.attach
+            else "restart the gateway"
+        )
         return bad(RENDEZVOUS, f"no node answers at {socket} ({error or 'too slow'})", what)
     async with client:
         return await _ask(client, patience)

@@ -25,7 +25,6 @@ CERTIFICATES = "certificates"
 KEYS = "keys"
 SOON = timedelta(days=14)
 """A certificate that ends sooner should have been renewed by now."""
-PORTS = ("hub", "admin", "web")
 MAX_BYTES = 1024 * 1024
 
 
@@ -41,10 +40,10 @@ class Secured:
 
 
 def secured_ports(config: GatewayConfig) -> list[Secured]:
-    found = []
-    if config.hub.tls is not None:
-        proxies = bool(config.hub.server.trusted_proxies)
-        found.append(Secured("hub", config.hub.tls, config.hub.public_url, proxies))
+    doors = [door for one in config.on for door in one.listening(one.of(config.protocols))]
+    found = [
+        Secured(door.section, door.tls, door.public_url, door.behind_proxy) for door in doors if door.tls is not None
+    ]
     if config.admin is not None and config.admin.tls is not None:
         found.append(Secured("admin", config.admin.tls))
     if config.web is not None and config.web.tls is not None:
@@ -59,8 +58,7 @@ def named_in(path: Path) -> list[Secured]:
     except (OSError, ValueError):
         return []
     found = []
-    for name in PORTS:
-        section = document.get(name)
+    for name, section in document.items():
         tls = section.get("tls") if isinstance(section, Mapping) else None
         certificate, key = (tls.get("certificate"), tls.get("key")) if isinstance(tls, Mapping) else (None, None)
         if isinstance(certificate, str) and isinstance(key, str):
@@ -205,9 +203,10 @@ def _public(key: object) -> bytes:
 
 def check_keys(config: GatewayConfig) -> Iterator[Finding]:
     """The key that the gateway's own node signs with; other secrets are read when the configuration is."""
-    if config.node is None or config.node.keys.signing is None:
+    node = config.network.node
+    if node is None or node.keys.signing is None:
         return
-    path = Path(config.node.keys.signing)
+    path = Path(node.keys.signing)
     try:
         key = load_key_pair(path)
     except KeyFileError as error:

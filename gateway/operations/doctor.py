@@ -50,7 +50,8 @@ async def examine(
             *(one for one in certificates if one.verdict is not FindingLevel.GOOD),
         ]
     running = is_running(config)
-    links = config.node.links if config.node is not None else ()
+    node = config.network.node
+    links = node.links if node is not None else ()
     return [
         good(CONFIGURATION, f"{path} can be used; the gateway {'runs' if running else 'does not run'} now"),
         *check_ports(ports_of(config), running=running),
@@ -62,8 +63,8 @@ async def examine(
         *(check_names(config) if names else ()),
         *check_clock(config.data, time.time()),
         *check_stores(config.data, thorough=thorough),
-        *check_links(config.node),
-        *check_buffers(config.node),
+        *check_links(node),
+        *check_buffers(node),
         await check_rendezvous(config, running=running, patience=patience),
     ]
 

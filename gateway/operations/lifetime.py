@@ -9,10 +9,10 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from gateway.access.enforce import end_forbidden
 from gateway.config import ConfigError, load
 from gateway.gateway import Gateway, GatewayConfig
 from gateway.operations.reload import apply_reload, in_force
+from gateway.protocols.descriptor import OpenDoor
 from push_hub.ports import OverloadedError
 from storage import StorageError
 
@@ -41,8 +41,9 @@ async def serve(path: Path, config: GatewayConfig, gateway: Gateway, say: Say, w
     loop.add_signal_handler(signal.SIGHUP, reload.set)
     try:
         await gateway.start()
-        for line in () if gateway.node is None else gateway.node.warnings:
-            warn(f"warning: {line}")
+        for protocol in gateway.core.protocols.values():
+            for line in protocol.warnings():
+                warn(f"warning: {line}")
         for line in addresses(gateway):
             say(line)
         await _enforce(gateway, say, warn)
@@ -60,19 +61,16 @@ async def serve(path: Path, config: GatewayConfig, gateway: Gateway, say: Say, w
 
 def addresses(gateway: Gateway) -> Iterator[str]:
     """Where everything is; the last line says that all of it is up."""
-    hub, web, admin = gateway.hub, gateway.web, gateway.admin
-    yield f"hub at {hub.url}{_behind(hub.url, hub.local_url)}"
-    if web is not None:
-        yield f"topics by GET and POST at {web.url}topics{_behind(web.url, web.local_url)}"
-        if web.chat is not None:
-            yield f"chat page of {web.chat.domain} at {web.url}chat/"
-    if admin is not None:
-        yield f"dashboard at {admin.url}"
+    for protocol in gateway.core.protocols.values():
+        for door in protocol.doors():
+            yield f"{door.what} at {door.url}{_behind(door)}"
+    if gateway.admin is not None:
+        yield f"dashboard at {gateway.admin.url}"
     yield f"gateway {gateway.config.name} is up, its node at {gateway.socket}"
 
 
-def _behind(public: str, local: str) -> str:
-    return "" if public == local else f", listening on {local}"
+def _behind(door: OpenDoor) -> str:
+    return "" if door.local_url in ("", door.url) else f", listening on {door.local_url}"
 
 
 def reloaded(path: Path, config: GatewayConfig, gateway: Gateway, say: Say, warn: Say) -> GatewayConfig:
@@ -91,9 +89,7 @@ def reloaded(path: Path, config: GatewayConfig, gateway: Gateway, say: Say, warn
 
 async def _enforce(gateway: Gateway, say: Say, warn: Say) -> None:
     try:
-        ended = await end_forbidden(gateway.hub, gateway.access)
-        if gateway.web is not None:
-            ended += await gateway.web.keep_to_rules()
+        ended = sum([await protocol.keep_to_rules() for protocol in gateway.core.protocols.values()])
     except (OverloadedError, StorageError) as error:
         warn(f"subscriptions that the rules forbid were not all ended: {error}; reload to try again")
         return

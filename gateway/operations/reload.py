@@ -1,34 +1,27 @@
 """What a new configuration changes in a gateway that runs, and what of it must wait for a restart."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import msgspec
 
-from gateway.admin.config import AdminConfig
 from gateway.gateway import Gateway, GatewayConfig
-from gateway.web.server import WebConfig
-from push_hub.hub import HubConfig
-from serving.tls import TlsFiles
+from gateway.protocols.descriptor import LiveSetting
+
+T = TypeVar("T")
 
 LIVE = (
-    "access",
-    "hub.tls",
-    "admin.tls",
-    "web.tls",
-    "admin.viewer_tokens",
-    "admin.operator_tokens",
-    "web.streams.tokens",
-    "hub.server.per_client",
-    "hub.server.per_topic",
-    "hub.server.max_body",
-    "hub.server.trusted_proxies",
-    "hub.server.publisher_tokens",
+    LiveSetting("access"),
+    # Other files take the place of files; a port does not change from http to https under its users, or back.
+    LiveSetting("admin.tls", may_begin=False, may_end=False),
+    LiveSetting("web.tls", may_begin=False, may_end=False),
+    LiveSetting("admin.viewer_tokens"),
+    LiveSetting("admin.operator_tokens"),
 )
-"""Settings that can be replaced while requests are under way: each is looked at once in a request."""
-
-_Port = HubConfig | AdminConfig | WebConfig | None
+"""Settings that can be replaced while requests are under way: each is looked at once in a request. Protocols have
+their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,95 +42,79 @@ class ReloadPlan:
 
 def plan_reload(before: GatewayConfig, after: GatewayConfig) -> ReloadPlan:
     """Names only, never values: some are secrets."""
-    different = sorted(set(_differences("", before, after)))
-    changed = tuple(name for name in different if _is_live(name, before, after))
-    return ReloadPlan(changed, tuple(name for name in different if name not in changed))
+    whole = {one.path for one in LIVE} | {f"{one.section}.{live.path}" for one in after.known for live in one.live}
+    different = set(_differences("", before, after, whole))
+    waiting = set(_differences("", in_force(before, after), after, whole))
+    return ReloadPlan(tuple(sorted(different - waiting)), tuple(sorted(different & waiting)))
 
 
 def apply_reload(gateway: Gateway, before: GatewayConfig, after: GatewayConfig) -> ReloadPlan:
     """Put into force what can be, and say what cannot."""
     found = plan_reload(before, after)
-    gateway.access.rules = after.access
-    gateway.hub.reconfigure(in_force(before, after).hub.server, after.hub.tls)
-    if gateway.admin is not None:
-        gateway.admin.take_up(_tls(after.admin))
-        if after.admin is not None and _admin_tokens(after):
-            gateway.admin.take_up_tokens(after.admin.viewer_tokens, after.admin.operator_tokens)
+    now = in_force(before, after)
+    gateway.access.rules = now.access
+    for label, protocol in gateway.core.protocols.items():
+        protocol.take_up(now.protocols[label])
+    if gateway.admin is not None and now.admin is not None:
+        gateway.admin.take_up(None if after.admin is None else after.admin.tls)
+        if now.admin.viewer_tokens + now.admin.operator_tokens:
+            gateway.admin.take_up_tokens(now.admin.viewer_tokens, now.admin.operator_tokens)
     if gateway.web is not None:
-        gateway.web.take_up(_tls(after.web))
-        if _web_tokens(after):
-            gateway.web.streams.take_up_tokens(_web_tokens(after))
+        gateway.web.take_up(None if after.web is None else after.web.tls)
     return found
 
 
 def in_force(before: GatewayConfig, after: GatewayConfig) -> GatewayConfig:
     """The configuration before, with what could be replaced from the one after."""
-    ours, theirs = before.hub.server, after.hub.server
-    server = dataclasses.replace(
-        ours,
-        per_client=theirs.per_client,
-        per_topic=theirs.per_topic,
-        max_body=theirs.max_body,
-        trusted_proxies=theirs.trusted_proxies,
-        publisher_tokens=theirs.publisher_tokens,
-    )
-    hub = dataclasses.replace(before.hub, server=server, tls=_next_tls(before.hub, after.hub))
-    admin, web = before.admin, before.web
-    if admin is not None:
-        admin = dataclasses.replace(admin, tls=_next_tls(admin, after.admin))
-        if after.admin is not None and _admin_tokens(after):
-            viewers, operators = after.admin.viewer_tokens, after.admin.operator_tokens
-            admin = dataclasses.replace(admin, viewer_tokens=viewers, operator_tokens=operators)
-    if web is not None:
-        web = dataclasses.replace(web, tls=_next_tls(web, after.web))
-        if _web_tokens(after):
-            web = dataclasses.replace(web, streams=dataclasses.replace(web.streams, tokens=_web_tokens(after)))
-    return dataclasses.replace(before, access=after.access, hub=hub, admin=admin, web=web)
+    # A port does not lose all its tokens while it runs: everybody would be let in, perhaps from other machines.
+    keeps_tokens = after.admin is None or not after.admin.viewer_tokens + after.admin.operator_tokens
+    live = [one for one in LIVE if not (keeps_tokens and one.path.endswith("_tokens"))]
+    protocols = dict(before.protocols)
+    for one in before.known:
+        if one.label in protocols and one.label in after.protocols:
+            protocols[one.label] = replaced(protocols[one.label], after.protocols[one.label], one.live)
+    return dataclasses.replace(replaced(before, after, live), protocols=protocols)
 
 
-def _admin_tokens(config: GatewayConfig) -> tuple[str, ...]:
-    """A port does not lose all its tokens while it runs: everybody would be let in, perhaps from other machines."""
-    return () if config.admin is None else config.admin.viewer_tokens + config.admin.operator_tokens
+def replaced(before: T, after: T, live: Sequence[LiveSetting]) -> T:
+    """A configuration with the live settings of another one."""
+    for one in live:
+        before = _set(before, after, one.path.split("."), one)
+    return before
 
 
-def _web_tokens(config: GatewayConfig) -> tuple[str, ...]:
-    return () if config.web is None else config.web.streams.tokens
+def _set(before: T, after: T, path: list[str], setting: LiveSetting) -> T:
+    if before is None or after is None:
+        return before
+    name = path[0]
+    ours, theirs = getattr(before, name), getattr(after, name)
+    if path[1:]:
+        value = _set(ours, theirs, path[1:], setting)
+    elif (not ours and theirs and not setting.may_begin) or (ours and not theirs and not setting.may_end):
+        return before
+    else:
+        value = theirs
+    changed: Any = dataclasses.replace(before, **{name: value})  # type: ignore[type-var]
+    result: T = changed
+    return result
 
 
-def _tls(port: _Port) -> TlsFiles | None:
-    return None if port is None else port.tls
-
-
-def _next_tls(before: _Port, after: _Port) -> TlsFiles | None:
-    """Other files take the place of files; a port does not change from http to https under its users, or back."""
-    ours, theirs = _tls(before), _tls(after)
-    return ours if ours is None or theirs is None else theirs
-
-
-def _is_live(name: str, before: GatewayConfig, after: GatewayConfig) -> bool:
-    ports: dict[str, tuple[_Port, _Port]] = {
-        "hub.tls": (before.hub, after.hub),
-        "admin.tls": (before.admin, after.admin),
-        "web.tls": (before.web, after.web),
-    }
-    if name in ports and None in map(_tls, ports[name]):
-        return False
-    if (name.startswith("admin.") and name.endswith("_tokens") and not _admin_tokens(after)) or (
-        name == "web.streams.tokens" and not _web_tokens(after)
-    ):
-        return False
-    return any(name == live or name.startswith(f"{live}.") for live in LIVE)
-
-
-def _differences(name: str, before: object, after: object) -> Iterator[str]:
+def _differences(name: str, before: object, after: object, whole: set[str]) -> Iterator[str]:
+    """The settings that differ, by the sections of the file and the names of the configuration; those in `whole` are
+    not taken apart."""
     if before == after:
         return
-    if name not in LIVE and type(before) is type(after):
+    if isinstance(before, GatewayConfig) and isinstance(after, GatewayConfig):
+        names = {one.label: one.section for one in (*before.known, *after.known)}
+        for label in sorted({*before.protocols, *after.protocols}):
+            yield from _differences(names[label], before.protocols.get(label), after.protocols.get(label), whole)
+        before, after = (dataclasses.replace(one, protocols={}) for one in (before, after))
+    if name not in whole and type(before) is type(after):
         inner = _fields(before)
         if inner:
             for field in inner:
                 deeper = f"{name}.{field}" if name else field
-                yield from _differences(deeper, getattr(before, field), getattr(after, field))
+                yield from _differences(deeper, getattr(before, field), getattr(after, field), whole)
             return
     yield name
 
@@ -145,6 +122,4 @@ def _differences(name: str, before: object, after: object) -> Iterator[str]:
 def _fields(value: object) -> tuple[str, ...]:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return tuple(field.name for field in dataclasses.fields(value))
-    if isinstance(value, msgspec.Struct):
-        return value.__struct_fields__
-    return ()
+    return value.__struct_fields__ if isinstance(value, msgspec.Struct) else ()

@@ -9,9 +9,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.adapters.chat_store import MIGRATIONS as CHAT_TABLES
-from gateway.adapters.demand import MIGRATIONS as DEMAND_TABLES
 from gateway.bootstrapping import MIGRATIONS as BOOTSTRAPPING_TABLES
+from gateway.protocols.listed import BUILT_IN
 from gateway.store import TABLES as CONTROL_TABLES
 from identifiers.registry import MIGRATIONS as REGISTRY_TABLES
 from psirp_stack.node.version_store import TRANSPORT_TABLES
@@ -29,8 +28,7 @@ SHOWN_PROBLEMS = 5
 KNOWN_TABLES = [
     *CONTROL_TABLES,
     *BOOTSTRAPPING_TABLES,
-    *CHAT_TABLES,
-    *DEMAND_TABLES,
+    *(table for protocol in BUILT_IN for table in protocol.tables),
     *HUB_TABLES,
     *CLIENT_TABLES,
     *REGISTRY_TABLES,

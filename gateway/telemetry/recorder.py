@@ -165,7 +165,7 @@ class FlightRecorder:
     def handed_over(self, origin: str, adapter: str, now: float) -> None:
         way = self._origins.get(origin)
         if way is not None and way.from_network:
-            way.add(RecordedStep(now, "push" if adapter == "push" else adapter, f"taken by the {adapter} adapter"))
+            way.add(RecordedStep(now, adapter, f"taken by the {adapter} adapter"))
 
     def refused(self, topic: str, reason: str, now: float) -> PublicationPath | None:
         known = self._topics.get(key_of(topic))

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from exchange.model import EntryRefused, EntryTaken
-from gateway.adapters.psirp import NETWORK
 from gateway.events import CrossingArrived, CrossingPublished, PublishFailed
+from gateway.protocols.psirp.adapter import NETWORK
 from gateway.telemetry.plain import Plain, plain
 from gateway.telemetry.recorder import FlightRecorder, PublicationPath
 from gateway.telemetry.series import EventRate, Latency

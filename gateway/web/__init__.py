@@ -1,1 +1,1 @@
-"""The gateway's port for people and plain scripts: the chat page and the REST facade, over HTTP."""
+"""The one port that protocols over HTTP share: pages for people, interfaces for scripts."""

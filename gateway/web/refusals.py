@@ -1,8 +1,5 @@
-"""What the web port answers when the adapters, the rules, the network or the store refuse."""
+"""What the web port answers when the rules, the network or the store refuse."""
 
-from gateway.adapters.chat import TakenError
-from gateway.adapters.chat_messages import ChatError
-from gateway.adapters.stream import FullError
 from gateway.model import NetworkError, NotAllowedError, RefusedError
 from serving.answers import HttpError
 from storage import StorageError
@@ -12,13 +9,9 @@ BUSY_RETRY_AFTER = 5.0
 
 def translated(error: Exception) -> HttpError | None:
     match error:
-        case FullError():
-            return HttpError(429 if error.yours else 503, str(error), BUSY_RETRY_AFTER)
-        case TakenError():
-            return HttpError(409, str(error))
         case NotAllowedError():
             return HttpError(403, str(error))
-        case ChatError() | RefusedError():
+        case RefusedError():
             return HttpError(400, str(error))
         case NetworkError():
             return HttpError(502 if error.lasting else 503, f"the network: {error}", BUSY_RETRY_AFTER)

@@ -1,46 +1,26 @@
-"""The web port put together: chat page, its files and its API, and the facade, on one aiohttp application."""
+"""The web port: one aiohttp application to which protocols add their routes before it opens."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from gateway.adapters.chat import ChatAdapter, ChatConfig
-from gateway.adapters.stream import StreamAdapter, StreamConfig
-from gateway.web.chat_routes import ChatRoutes
 from gateway.web.refusals import translated
-from gateway.web.stream_routes import PER_TOPIC, StreamRoutes
-from serving.answers import AnswerMiddleware
+from serving.answers import AnswerMiddleware, HttpError
 from serving.gate import Gate, GateConfig, Share
 from serving.limits import Rate
 from serving.port import Port, PortConfig
-from serving.static import add_files
 from serving.tls import TlsFiles
 
-STATIC = Path(__file__).parent / "static"
-FILES = {
-    "/chat/": ("index.html", "text/html"),
-    "/chat/chat.css": ("chat.css", "text/css"),
-    "/chat/chat.js": ("chat.js", "text/javascript"),
-    "/chat/icon.svg": ("icon.svg", "image/svg+xml"),
-}
-PAGE_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-    "require-trusted-types-for 'script'; trusted-types 'none'",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-cache",
-}
+PER_TOPIC = "per_topic"
+"""The share of the gate that publications of one topic have."""
 
 
 @dataclass(frozen=True, slots=True)
 class WebConfig:
-    """The port for people and scripts. Without `chat`, only the facade is there."""
+    """The port for people and scripts."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -48,8 +28,8 @@ class WebConfig:
     """Where people find it, when that is not where it listens: behind a proxy, for instance."""
     names: frozenset[str] = frozenset()
     """Host names that it answers to, beside addresses and `localhost`; `*` for all."""
-    chat: ChatConfig | None = None
-    streams: StreamConfig = field(default_factory=StreamConfig)
+    cors_origins: tuple[str, ...] = ()
+    """Sites whose scripts may use it; `*` for all."""
     per_client: Rate = field(default_factory=lambda: Rate(50, 500))
     """Requests a second of one client, and how many at once."""
     per_topic: Rate = field(default_factory=lambda: Rate(20, 200))
@@ -65,29 +45,25 @@ class WebConfig:
 
 
 class WebServer:
-    def __init__(
-        self,
-        config: WebConfig,
-        streams: StreamAdapter,
-        chat: ChatAdapter | None,
-        observer: Callable[[object], None] | None = None,
-    ) -> None:
+    def __init__(self, config: WebConfig, observer: Callable[[object], None] | None = None) -> None:
         self.config = config
-        self.streams = streams
-        self.chat = chat
         self._observer = observer
         self._port: Port | None = None
-        answers = AnswerMiddleware(_names(config), config.streams.cors_origins, observer, translated)
+        self._translators: list[Callable[[Exception], HttpError | None]] = [translated]
+        self.answers = AnswerMiddleware(_names(config), config.cors_origins, observer, self._translated)
         shares = {PER_TOPIC: Share(config.per_topic, "this topic is published too often")}
         gate_config = GateConfig(config.per_client, shares, trusted_proxies=config.trusted_proxies)
-        gate = Gate(gate_config, time.monotonic, observer)
-        self._app = web.Application(middlewares=[answers.middleware])
-        StreamRoutes(streams, gate, answers).add_to(self._app)
-        if chat is not None:
-            ChatRoutes(chat, gate, answers).add_to(self._app)
-            add_files(self._app, STATIC, FILES, PAGE_HEADERS)
-            for path in ("/", "/chat"):
-                self._app.router.add_get(path, _to_the_page)
+        self.gate = Gate(gate_config, time.monotonic, observer)
+        self.app = web.Application(middlewares=[self.answers.middleware])
+        """Protocols add their routes before the port opens."""
+
+    def translate(self, translator: Callable[[Exception], HttpError | None]) -> None:
+        """What to answer when a protocol's own errors are raised; None for errors of others."""
+        self._translators.insert(0, translator)
+
+    def _translated(self, error: Exception) -> HttpError | None:
+        answers = (translator(error) for translator in self._translators)
+        return next((answer for answer in answers if answer is not None), None)
 
     @property
     def url(self) -> str:
@@ -118,9 +94,7 @@ class WebServer:
             self._observer,
         )
         try:
-            if self.chat is not None:
-                await self.chat.start()
-            await port.serve(self._app)
+            await port.serve(self.app)
         except BaseException:
             await port.stop()
             raise
@@ -130,24 +104,11 @@ class WebServer:
         if self._port is not None:
             self._port.take_up(tls)
 
-    async def keep_to_rules(self) -> int:
-        """End what the rules forbid by now; says how much."""
-        return self.streams.keep_to_rules() + (0 if self.chat is None else await self.chat.keep_to_rules())
-
     async def stop(self) -> None:
-        self.streams.close()
-        if self.chat is not None:
-            self.chat.close()
         if self._port is not None:
             await self._port.stop()
-        if self.chat is not None:
-            await self.chat.stop()
 
 
 def _names(config: WebConfig) -> frozenset[str]:
     own = urlsplit(config.public_url).hostname if config.public_url is not None else None
     return config.names | {own} if own else config.names
-
-
-async def _to_the_page(_request: web.Request) -> web.StreamResponse:
-    return web.Response(status=302, headers={"Location": "/chat/"})

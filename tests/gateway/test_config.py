@@ -9,9 +9,12 @@ import pytest
 
 from gateway.bootstrapping import BootstrappingConfig
 from gateway.cli.main import main
-from gateway.config import ConfigError, GatewayFile, check, load
+from gateway.config import ConfigError, check, load, sections_of
 from gateway.config_example import EXAMPLE
 from gateway.discovery.section import RegisterSection
+from gateway.protocols.chat.protocol import CHAT
+from gateway.protocols.listed import BUILT_IN
+from gateway.protocols.rest.protocol import REST
 from identifiers import HashName, Scheme
 from psirp_stack.node.config import NodeFile
 
@@ -54,7 +57,10 @@ def test_the_example_is_complete_and_shows_the_defaults() -> None:
                     expected = list(value) if isinstance(value, tuple) else value
                     assert given[field.name] == expected, field.name
 
-    compare(GatewayFile, shown, GatewayFile())
+    for section, kinds in sections_of(BUILT_IN).items():
+        for kind in kinds:
+            if kind is not None:
+                compare(kind, shown.get(section, {}), kind())
     compare(NodeFile, shown["node"], NodeFile(name="gate-a"))
 
 
@@ -62,9 +68,9 @@ def test_an_empty_gateway_with_a_node_has_the_defaults_of_the_hub(tmp_path: Path
     config = check({"node": NODE}, tmp_path)
     assert (config.hub.host, config.hub.port) == ("127.0.0.1", 8080)
     assert config.naming.scheme is Scheme.FQDN_PATH
-    assert config.node is not None
+    assert config.network.node is not None
     # What a publisher is told is on disk must be on disk at the node too.
-    assert config.node.data == str(tmp_path / "var/gateway/node")
+    assert config.network.node.data == str(tmp_path / "var/gateway/node")
 
 
 @pytest.mark.parametrize(
@@ -161,7 +167,7 @@ def test_zones_and_their_settings_reach_the_part_that_needs_them(tmp_path: Path)
 def test_neither_a_node_nor_a_socket_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"network\.attach: expected either"):
         check({}, tmp_path)
-    assert check({"network": {"attach": "n.sock"}}, tmp_path).attach == tmp_path / "n.sock"
+    assert check({"network": {"attach": "n.sock"}}, tmp_path).network.attach == tmp_path / "n.sock"
 
 
 def test_the_environment_replaces_keys_and_its_mistakes_are_named(tmp_path: Path) -> None:
@@ -178,8 +184,8 @@ def test_the_environment_replaces_keys_and_its_mistakes_are_named(tmp_path: Path
     assert config.hub.allow_private
     assert config.naming.hash_name is HashName.SHA256
     assert config.zones == ("example.com",)
-    assert config.node is not None
-    assert config.node.domain.seed == "other"
+    assert config.network.node is not None
+    assert config.network.node.domain.seed == "other"
     text = refusal(tmp_path, {"PSPH_HUB__LISTEN": "nowhere"})
     assert "hub.listen" in text
     assert "set by PSPH_HUB__LISTEN" in text
@@ -205,8 +211,8 @@ def test_secrets_come_from_files_that_others_cannot_read(tmp_path: Path) -> None
     assert "node.domain.secret_file" in refusal(tmp_path, node=node)
     secret.chmod(0o600)
     config = check({"node": node}, tmp_path)
-    assert config.node is not None
-    assert config.node.domain.secret_file == str(secret)
+    assert config.network.node is not None
+    assert config.network.node.domain.secret_file == str(secret)
 
 
 def test_what_is_not_toml_or_not_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -224,14 +230,16 @@ def test_the_port_for_people_is_there_when_it_is_asked_for(tmp_path: Path) -> No
     assert check({"node": NODE, "gateway": {"domain": "example.com"}}, tmp_path).web is None
     section = {"listen": "127.0.0.1:0", "names": ["Chat.Example.com"], "readers": 7}
     document = {"node": NODE, "gateway": {"domain": "Example.com"}, "web": section, "chat": {"partners": 3}}
-    web = check(document, tmp_path).web
+    config = check(document, tmp_path)
+    web, rest, chat = config.web, REST.of(config.protocols), CHAT.of(config.protocols)
     assert web is not None
+    assert rest is not None
+    assert chat is not None
     assert (web.host, web.port, web.names) == ("127.0.0.1", 0, frozenset({"chat.example.com"}))
-    assert web.streams.max_streams == 7
-    assert not web.streams.anyone_may_publish
-    assert web.chat is not None
-    assert (web.chat.domain, web.chat.max_partners) == ("example.com", 3)
+    assert rest.max_streams == 7
+    assert not rest.anyone_may_publish
+    assert (chat.domain, chat.max_partners) == ("example.com", 3)
     for other in ({"gateway": {}}, {"chat": {"enabled": False}}):
-        web = check({**document, **other}, tmp_path).web
-        assert web is not None
-        assert web.chat is None
+        config = check({**document, **other}, tmp_path)
+        assert config.web is not None
+        assert CHAT.of(config.protocols) is None

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.config import GatewayFile, check
+from gateway.config import check, sections_of
 from gateway.config_reference import keys, reference
+from gateway.protocols.listed import BUILT_IN
 from psirp_stack.node.config import NodeFile
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "configuration.md"
@@ -27,9 +28,7 @@ def paths(struct: type[msgspec.Struct], before: str = "") -> set[str]:
     hints = typing.get_type_hints(struct)
     for field in msgspec.structs.fields(struct):
         path = f"{before}{field.name}"
-        if path == "node":
-            found |= paths(NodeFile, "node.")
-        elif path == "node.links.impaired":  # written as one value
+        if path == "node.links.impaired":  # written as one value
             found.add(path)
         elif path == "node.socket":  # refused: a gateway's own node listens beside the store
             continue
@@ -43,7 +42,10 @@ def paths(struct: type[msgspec.Struct], before: str = "") -> set[str]:
 
 def test_the_tables_hold_exactly_the_keys_of_the_program() -> None:
     _, listed = keys()
-    assert {key.path for key in listed} == paths(GatewayFile)
+    declared = paths(NodeFile, "node.")
+    for section, kinds in sections_of(BUILT_IN).items():
+        declared |= {path for kind in kinds if kind is not None for path in paths(kind, f"{section}.")}
+    assert {key.path for key in listed} == declared
     assert len(listed) == len({key.path for key in listed})
 
 
@@ -60,4 +62,4 @@ def test_the_smallest_example_of_the_document_can_be_used(tmp_path: Path) -> Non
     assert 'domain = { secret_file = "keys/domain.secret" }' in DOCUMENT.read_text()
     node = {"name": "gate-a", "domain": domain, "links": [{"udp": "0.0.0.0:4000", "peer": "192.0.2.2:4000"}]}
     assert 'links = [{ udp = "0.0.0.0:4000", peer = "192.0.2.2:4000" }]' in DOCUMENT.read_text()
-    assert check({"node": node}, tmp_path).node is not None
+    assert check({"node": node}, tmp_path).network.node is not None

@@ -10,10 +10,12 @@ from typing import Any
 from aiohttp import ClientResponse, ClientSession
 
 from gateway.access import AccessRules
-from gateway.adapters.chat import ChatConfig
-from gateway.adapters.stream import StreamConfig
 from gateway.admin.config import AdminConfig
-from gateway.gateway import Gateway, GatewayConfig
+from gateway.gateway import Gateway, gateway_config
+from gateway.protocols.chat.adapter import ChatAdapter, ChatConfig
+from gateway.protocols.chat.protocol import ChatProtocol
+from gateway.protocols.rest.adapter import RestAdapter, RestConfig
+from gateway.protocols.rest.protocol import RestProtocol
 from gateway.web.server import WebConfig, WebServer
 from psirp_stack.emulation.network import EmulatedNetwork, socket_of
 from psirp_stack.emulation.plan import plan
@@ -30,6 +32,18 @@ class Domain:
     def __init__(self, gateway: Gateway, web: WebServer) -> None:
         self.gateway = gateway
         self.web = web
+
+    @property
+    def streams(self) -> RestAdapter:
+        adapter = self.gateway.core.protocol(RestProtocol).adapter
+        assert adapter is not None
+        return adapter
+
+    @property
+    def chat(self) -> ChatAdapter:
+        adapter = self.gateway.core.protocol(ChatProtocol).adapter
+        assert adapter is not None
+        return adapter
 
     def url(self, path: str) -> str:
         return self.web.url.rstrip("/") + path
@@ -48,7 +62,7 @@ class World:
         node: str,
         name: str,
         *,
-        streams: StreamConfig | None = None,
+        streams: RestConfig | None = None,
         chat: ChatConfig | None = None,
         port: int = 0,
         access: AccessRules | None = None,
@@ -57,12 +71,14 @@ class World:
     ) -> AsyncGenerator[Domain, None]:
         hub = HubConfig(self.data / name / "hub", allow_private=True, canary=CanaryConfig(enabled=False))
         chat = chat or ChatConfig(f"{name}.example")
-        web = WebConfig(port=port, streams=streams or StreamConfig(), chat=chat, **more)
-        config = GatewayConfig(
+        web = WebConfig(port=port, **more)
+        config = gateway_config(
             self.data / name,
             hub,
             attach=socket_of(self.data / "net", node),
             web=web,
+            rest=streams,
+            chat=chat,
             access=access or AccessRules(),
             name=f"gateway-{name}",
             admin=admin,

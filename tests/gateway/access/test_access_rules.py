@@ -13,7 +13,7 @@ from gateway.access import AccessGuard, AccessRequest, AccessRules, Act, Arrival
 from gateway.access.enforce import end_forbidden
 from gateway.access.rules import EntrySide, topic_pattern, zone_pattern
 from gateway.config import ConfigError, check
-from gateway.gateway import Gateway, GatewayConfig
+from gateway.gateway import Gateway, GatewayConfig, gateway_config
 from identifiers.namespaces import STANDARD
 from psirp_stack.emulation.network import EmulatedNetwork, socket_of
 from psirp_stack.emulation.plan import plan
@@ -186,7 +186,7 @@ async def network(tmp_path: Path) -> AsyncIterator[EmulatedNetwork]:
 
 def config_of(data: Path, node: str, name: str) -> GatewayConfig:
     hub = HubConfig(data / name / "hub", allow_private=True, canary=CanaryConfig(enabled=False))
-    return GatewayConfig(data / name, hub, attach=socket_of(data / "net", node))
+    return gateway_config(data / name, hub, attach=socket_of(data / "net", node))
 
 
 async def test_at_the_doors_of_a_gateway(network: EmulatedNetwork, tmp_path: Path) -> None:

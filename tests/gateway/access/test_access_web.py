@@ -9,9 +9,9 @@ from aiohttp import ClientResponse
 
 from gateway.access import AccessRules, Act, Effect, Rule
 from gateway.access.rules import EntrySide, topic_pattern, zone_pattern
-from gateway.adapters.chat import ChatConfig
-from gateway.adapters.chat_store import MessageState
-from gateway.adapters.stream import StreamConfig
+from gateway.protocols.chat.adapter import ChatConfig
+from gateway.protocols.chat.store import MessageState
+from gateway.protocols.rest.adapter import RestConfig
 from serving.limits import Rate
 from tests.gateway.web_world import Domain, Reader, World, started_world
 from tests.waiting import until
@@ -19,13 +19,17 @@ from tests.waiting import until
 DENY, ALLOW = Effect.DENY, Effect.ALLOW
 PUBLISH, SUBSCRIBE = frozenset({Act.PUBLISH}), frozenset({Act.SUBSCRIBE})
 HERE = (ipaddress.ip_network("127.0.0.0/8"),)
-OPEN = StreamConfig(anyone_may_publish=True)
+OPEN = RestConfig(anyone_may_publish=True)
 
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     async with started_world(tmp_path) as started:
         yield started
+
+
+async def keep_to_rules(at: Domain) -> int:
+    return sum([await protocol.keep_to_rules() for protocol in at.gateway.core.protocols.values()])
 
 
 async def post(world: World, at: Domain, topic: str, body: str = "news", **more: object) -> tuple[int, str]:
@@ -77,14 +81,14 @@ class Person:
             return answer.status, await answer.text()
 
     def heard(self, partner: str) -> list[str]:
-        assert self.at.web.chat is not None
-        lines = self.at.web.chat.store.history(self.address, partner, 10**9, 50)
+        assert self.at.chat is not None
+        lines = self.at.chat.store.history(self.address, partner, 10**9, 50)
         return [line.text for line in lines if not line.mine]
 
 
 def states(person: Person, partner: str) -> list[int]:
-    assert person.at.web.chat is not None
-    lines = person.at.web.chat.store.history(person.address, partner, 10**9, 50)
+    assert person.at.chat is not None
+    lines = person.at.chat.store.history(person.address, partner, 10**9, 50)
     return [line.state for line in lines if line.mine]
 
 
@@ -119,7 +123,7 @@ async def test_who_may_publish_by_topic_by_zone_by_address_and_by_token(world: W
             answered, text = await post(world, a, topic)
             assert (answered, reason in text) == (status, True), topic
         assert a.gateway.access.refused == 5
-    with_tokens = StreamConfig(tokens=("a-token",))
+    with_tokens = RestConfig(tokens=("a-token",))
     async with world.domain("n0", "a", streams=with_tokens, access=rules) as a:
         header = {"Authorization": "Bearer a-token"}
         assert (await post(world, a, "https://token.example/", headers=header))[0] == 201
@@ -134,10 +138,10 @@ async def test_who_may_read_a_stream_and_what_becomes_of_one_that_is_open(world:
         world.domain("n2", "b", streams=OPEN) as b,
     ):
         assert await refusal(world, a, "/topics", name="https://x.closed.example/") == (403, "not for you\n")
-        item = a.web.streams.item_of("https://closed.example/feed")
+        item = a.streams.item_of("https://closed.example/feed")
         status, text = await refusal(world, a, f"/items/{item.sid}/{item.rid}")
         assert (status, text) == (403, "not for you\n"), "ids are no way around rules that are about names"
-        assert await a.web.keep_to_rules() == 0
+        assert await keep_to_rules(a) == 0
         reading = await follow(world, a, topic)
         assert reading.status == 200
         reader = Reader(reading)
@@ -147,10 +151,10 @@ async def test_who_may_read_a_stream_and_what_becomes_of_one_that_is_open(world:
         a.gateway.access.rules = AccessRules(
             (Rule(DENY, SUBSCRIBE, topics=(topic_pattern(topic),), reason="no longer"),)
         )
-        assert await a.web.keep_to_rules() == 1
+        assert await keep_to_rules(a) == 1
         with pytest.raises(EOFError):
             await reader.next()
-        await until(lambda: a.web.streams.open_streams == 0)
+        await until(lambda: a.streams.open_streams == 0)
         assert await refusal(world, a, "/topics", name=topic) == (403, "no longer\n")
         assert (await post(world, b, topic, "second"))[0] == 201
         a.gateway.access.rules = AccessRules()
@@ -186,7 +190,7 @@ async def test_rates_of_clients_and_topics(world: World) -> None:
         async with world.http.post(a.url("/topics"), params={"name": topic}, data=b"x") as answer:
             assert int(answer.headers["Retry-After"]) >= 1
         assert (await post(world, a, "https://open.example/other"))[0] == 201
-    async with world.domain("n0", "a", streams=StreamConfig(max_streams_per_client=1), per_client=slow) as a:
+    async with world.domain("n0", "a", streams=RestConfig(max_streams_per_client=1), per_client=slow) as a:
         reading = await follow(world, a, "https://open.example/feed")
         assert reading.status == 200
         assert (await refusal(world, a, "/topics", name="https://open.example/b"))[0] == 429, "one stream for each"
@@ -235,15 +239,15 @@ async def test_chat_with_a_zone_that_nobody_may_talk_to_or_from(world: World) ->
         assert (await bob.say(anna.address, "one"))[0] == 202
         await until(lambda: anna.heard(bob.address) == ["one"])
         a.gateway.access.rules = rules
-        assert await a.web.keep_to_rules() == 1
-        assert not a.gateway.psirp.follows(a.web.chat.item_of(bob.address))  # type: ignore[union-attr]
-        assert await a.web.keep_to_rules() == 0, "once is enough"
+        assert await keep_to_rules(a) == 1
+        assert not a.gateway.psirp.follows(a.chat.item_of(bob.address))
+        assert await keep_to_rules(a) == 0, "once is enough"
     # It also starts with them: what is written down does not stand in the way.
     async with world.domain("n0", "a", access=rules) as a:
-        item = a.web.chat.item_of(bob.address)  # type: ignore[union-attr]
+        item = a.chat.item_of(bob.address)
         assert not a.gateway.psirp.follows(item)
         a.gateway.access.rules = AccessRules()
-        assert await a.web.keep_to_rules() == 0
+        assert await keep_to_rules(a) == 0
         assert a.gateway.psirp.follows(item)
 
 

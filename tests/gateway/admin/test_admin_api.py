@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession, web
 
-from gateway.adapters.stream import StreamConfig
 from gateway.admin.access import AdminRole as AdminRole
 from gateway.admin.config import AdminConfig
 from gateway.config import ConfigError, check
+from gateway.protocols.rest.adapter import RestConfig
 from psirp_stack.control.codes import ServiceRole
 from psirp_stack.control.messages import AgedState, LinkState, LinkStates, encode
 from tests.gateway.admin.admin_world import AdminWorld, admin_world
@@ -325,7 +325,7 @@ def test_the_section_admin_is_read_and_refused_by_key(tmp_path: Path) -> None:
 
 async def test_what_never_was_at_the_hub_is_found_and_shown_too(tmp_path: Path) -> None:
     """Topics of the web port and people: by name and by id, with the way of what was published."""
-    streams, topic = StreamConfig(anyone_may_publish=True), "https://rest.example/feed"
+    streams, topic = RestConfig(anyone_may_publish=True), "https://rest.example/feed"
     async with (
         started_world(tmp_path) as world,
         world.domain("n0", "a", streams=streams, admin=AdminConfig()) as a,
@@ -357,7 +357,7 @@ async def test_what_never_was_at_the_hub_is_found_and_shown_too(tmp_path: Path) 
             assert way["version"] == version
             assert [step["what"] for step in way["steps"]][1:] == [
                 "arrived from the network",
-                "taken by the stream adapter",
+                "taken by the rest adapter",
             ]
             (elsewhere,) = seen["elsewhere"]
             assert elsewhere["gateway"] == "gateway-a"

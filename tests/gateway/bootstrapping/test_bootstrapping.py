@@ -15,7 +15,7 @@ import pytest
 from gateway.bootstrapping import BootstrappingConfig, Unmanaged, upstream
 from gateway.bootstrapping.events import TopicDecided, UpstreamDropped, ZoneAnnounced
 from gateway.bootstrapping.messages import RequestMode, TopicRequest, TopicRequests, encode, requests_item
-from gateway.gateway import DATABASE_NAME, Gateway, GatewayConfig
+from gateway.gateway import DATABASE_NAME, Gateway, GatewayConfig, gateway_config
 from identifiers import DEFAULT_NAMING, HashName, Naming, Scheme, Topic, zone_of
 from psirp_stack.emulation.network import EmulatedNetwork, socket_of
 from psirp_stack.emulation.plan import plan
@@ -58,7 +58,7 @@ class World:
             verifier=SHORT_LEASES,
         )
         socket = socket_of(self.data / "net", node)
-        return GatewayConfig(
+        return gateway_config(
             self.data / name, hub, attach=socket, naming=naming, bootstrapping=bootstrapping, name=name
         )
 

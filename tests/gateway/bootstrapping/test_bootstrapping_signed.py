@@ -11,7 +11,7 @@ import pytest
 from gateway.bootstrapping import BootstrappingConfig
 from gateway.bootstrapping.events import ZoneAnnounced
 from gateway.bootstrapping.messages import TopicRequests, announcement_item
-from gateway.gateway import Gateway, GatewayConfig
+from gateway.gateway import Gateway, gateway_config
 from identifiers import DEFAULT_NAMING, zone_of
 from psirp_stack.authentication.files import save_key_pair, save_public_key
 from psirp_stack.authentication.keys import KeyPair
@@ -64,7 +64,7 @@ class Keyed:
             canary=CanaryConfig(enabled=False),
             hosts=((HOST, "127.0.0.1"),),
         )
-        config = GatewayConfig(self.data / name, hub, node=node, bootstrapping=bootstrapping)
+        config = gateway_config(self.data / name, hub, node=node, bootstrapping=bootstrapping)
         gateway = Gateway(config, observer=self.events.append)
         await gateway.start()
         try:

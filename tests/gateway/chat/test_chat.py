@@ -16,11 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exchange.model import Draft, Interest, LogEntry, OriginId, Profile, SessionKey
-from gateway.adapters.chat import ChatConfig
-from gateway.adapters.chat_messages import CONTENT_TYPE, ChatMessage, Receipt, read, write_message, write_receipt
-from gateway.adapters.chat_store import MIGRATIONS, ChatStore, Line, MessageState
-from gateway.adapters.keyed_worker import KeyedWorker
 from gateway.model import RefusedError
+from gateway.protocols.chat.adapter import ChatConfig
+from gateway.protocols.chat.messages import CONTENT_TYPE, ChatMessage, Receipt, read, write_message, write_receipt
+from gateway.protocols.chat.store import MIGRATIONS, ChatStore, Line, MessageState
 from identifiers import DEFAULT_NAMING
 from serving.answers import is_known_host
 from serving.events import LimitReached
@@ -257,10 +256,10 @@ async def test_many_messages_at_once_are_all_delivered_in_order(world: World) ->
         texts = [f"message {number}" for number in range(120)]
         for text in texts:
             await alice.say(BOB, text)
-        store = a.web.chat.store if a.web.chat is not None else None
+        store = a.chat.store if a.chat is not None else None
         assert store is not None
         await until(lambda: all(line.state is MessageState.DELIVERED for line in store.history(ALICE, BOB, 10**9, 200)))
-        found = b.web.chat.store.history(BOB, ALICE, 10**9, 200) if b.web.chat is not None else []
+        found = b.chat.store.history(BOB, ALICE, 10**9, 200) if b.chat is not None else []
         assert [line.text for line in found] == texts
 
 
@@ -437,7 +436,7 @@ async def test_nobody_speaks_for_somebody_else(world: World) -> None:
         bob = await Person.named(world, b, "bob")
         await bob.open(ALICE)
         await bob.open("mallory@m.example")
-        chat = b.web.chat
+        chat = b.chat
         assert chat is not None
         item = chat.item_of("mallory@m.example")
         key, wanted = SessionKey("chat", BOB), [Interest("mallory@m.example", item)]
@@ -456,7 +455,7 @@ async def test_nobody_speaks_for_somebody_else(world: World) -> None:
                 await chat.deliver(key, entry(body), wanted)
         assert await bob.history(ALICE) == []
         # Through the network it is refused for good and holds up nothing that follows.
-        mallory = a.web.chat
+        mallory = a.chat
         assert mallory is not None
         await a.gateway.control.publish(mallory, draft(document))
         good = write_message(ChatMessage("m2", "mallory@m.example", "only myself", 1.0, BOB))
@@ -559,34 +558,6 @@ def test_old_messages_go_when_there_are_too_many(store: ChatStore) -> None:
     assert [one.id for one in store.history(ALICE, BOB, 10**9, 10)] == ["3", "4", "5", "6", "7"]
     again = line("7", MessageState.OWED, mine=False)
     assert store.database.write(lambda tx: ChatStore.arrive(again, 5, tx)).result() is False
-
-
-async def test_an_errand_waits_for_itself_only_and_for_a_store_that_fails() -> None:
-    done: list[str] = []
-    stuck = asyncio.Event()
-    failures = [StorageError("full"), None]
-    told: list[object] = []
-
-    async def run(key: str) -> bool:
-        if key == "slow":
-            await stuck.wait()
-        if key == "failing" and (error := failures.pop(0)) is not None:
-            raise error
-        done.append(key)
-        return True
-
-    errands = KeyedWorker(run, told.append)
-    for key in ("slow", "quick", "failing"):
-        errands.wake(key)
-    await until(lambda: done == ["quick", "failing"])
-    assert len(told) == 1
-    errands.wake("slow")
-    stuck.set()
-    await until(lambda: errands.under_way == 0)
-    assert done[2:] in (["slow"], ["slow", "slow"])
-    await errands.stop()
-    errands.wake("quick")
-    assert errands.under_way == 0
 
 
 @given(st.lists(st.text("abcdef0123456789", min_size=1, max_size=8), max_size=50, unique=True), st.booleans())

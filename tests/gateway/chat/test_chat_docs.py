@@ -5,11 +5,11 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.adapters import chat_messages
-from gateway.adapters.chat import ChatConfig
-from gateway.adapters.chat_messages import ChatMessage, read, write_message
-from gateway.web import chat_routes
-from gateway.web.sections import ChatSection
+from gateway.protocols.chat import messages as chat_messages
+from gateway.protocols.chat import routes as chat_routes
+from gateway.protocols.chat.adapter import ChatConfig
+from gateway.protocols.chat.messages import ChatMessage, read, write_message
+from gateway.protocols.chat.protocol import ChatSection
 
 TEXT = (Path(__file__).parents[3] / "docs" / "chat.md").read_text()
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.adapters.chat_messages import (
+from gateway.protocols.chat.messages import (
     DC,
     MAX_DOCUMENT,
     MAX_TEXT,

@@ -172,7 +172,7 @@ def test_the_configuration_files_can_be_used(tmp_path: Path) -> None:
     admin_ports = set()
     for path in sorted(set(folder.glob("*.toml")) - set(folder.glob("raw-*"))):
         gateway = load_gateway(path, instead) if path.name.startswith("gateway") else None
-        node = gateway.node if gateway is not None else load_node(path)
+        node = gateway.network.node if gateway is not None else load_node(path)
         assert node is not None
         if gateway is not None:
             assert gateway.admin is not None

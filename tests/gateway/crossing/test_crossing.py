@@ -9,7 +9,7 @@ import pytest
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
 
-from gateway.gateway import Gateway, GatewayConfig
+from gateway.gateway import Gateway, gateway_config
 from psirp_stack.emulation.network import EmulatedNetwork, socket_of
 from psirp_stack.emulation.plan import NetworkPlan, plan
 from psirp_stack.node.config import TimesFile
@@ -94,7 +94,7 @@ class World:
         self, node: str, name: str, observer: Callable[[object], None] | None = None
     ) -> AsyncIterator[Gateway]:
         hub = HubConfig(self.data / name / "hub", allow_private=True, canary=CanaryConfig(enabled=False))
-        config = GatewayConfig(self.data / name, hub, attach=socket_of(self.data / "net", node))
+        config = gateway_config(self.data / name, hub, attach=socket_of(self.data / "net", node))
         gateway = Gateway(config, observer=observer)
         await gateway.start()
         try:

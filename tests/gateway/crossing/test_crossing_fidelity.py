@@ -9,9 +9,9 @@ import pytest
 from aiohttp import ClientSession
 
 from exchange.model import Draft, Interest, LogEntry, OriginId, Profile, SessionKey
-from gateway.adapters.push import PushAdapter
 from gateway.gateway import Gateway
-from identifiers import DEFAULT_NAMING
+from gateway.protocols.websub.adapter import WebsubAdapter
+from identifiers import DEFAULT_NAMING, Topic
 from psirp_stack.emulation.network import EmulatedNetwork
 from psirp_stack.emulation.plan import plan
 from psirp_stack.node.config import TimesFile
@@ -160,7 +160,7 @@ async def test_after_the_last_subscriber_beyond_left_nothing_is_sent_any_more(wo
     assert node.sender.counters.fresh_frames > 0
     await crossing.far.ask(crossing.a.hub.url, crossing.publisher.topic, "unsubscribe")
     await until(lambda: world.network.nodes["n3"].node.request_table.subscribed_items == 0)
-    item = crossing.b.push.item_of(crossing.publisher.topic)
+    item = DEFAULT_NAMING.of_topic(Topic.parse(crossing.publisher.topic))
 
     while (await crossing.b.network.explain(item)).subscribers:  # the rendezvous hears of it
         pass
@@ -194,7 +194,7 @@ async def test_what_was_fetched_over_http_is_never_given_to_who_asked_for_https(
         given.append(topic)
 
     hub.bring = bring  # type: ignore[method-assign]
-    adapter = PushAdapter(hub, DEFAULT_NAMING, None)  # type: ignore[arg-type]
+    adapter = WebsubAdapter(hub, DEFAULT_NAMING, None)  # type: ignore[arg-type]
     spellings = ("http://feeds.example/a", "https://feeds.example/a")
     item = adapter.item_of(spellings[0])
     assert item == adapter.item_of(spellings[1])

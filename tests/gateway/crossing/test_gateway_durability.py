@@ -1,6 +1,6 @@
 """What survives what: gateways that go away at bad moments, networks that refuse, two gateways of one domain."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -10,11 +10,12 @@ from aiohttp import ClientSession
 from exchange.exchange import Exchange, ExchangeConfig
 from exchange.model import Draft, LogEntry, Mark, OriginId, Profile, SessionKey
 from exchange.sqlite import SqliteLog, SqliteSessions
-from gateway.adapters.psirp import PsirpAdapter
 from gateway.control import Control
-from gateway.gateway import DATABASE_NAME, Gateway, GatewayConfig
+from gateway.gateway import DATABASE_NAME, Gateway, gateway_config
 from gateway.model import Crossing, ItemSubscription, Listener, NetworkError, RefusedError
-from gateway.store import TABLES, ExportStore
+from gateway.protocols.psirp.adapter import PsirpAdapter
+from gateway.protocols.psirp.exports import ExportStore
+from gateway.store import TABLES
 from identifiers import DEFAULT_NAMING, Identifier, ItemId
 from psirp_stack.emulation.network import EmulatedNetwork, socket_of
 from psirp_stack.emulation.plan import plan
@@ -69,8 +70,8 @@ async def test_what_was_published_before_a_kill_is_not_published_again_after_new
                 await until(lambda title=title: bodies(subscriber)[-1:] == [feed(title)])
         with Database.open(world.data / "b" / DATABASE_NAME, TABLES) as database:
             log = SqliteLog(database)
-            assert await log.mark("push", "")
-            await log.put_marks([Mark("push", "", 0)])
+            assert await log.mark("websub", "")
+            await log.put_marks([Mark("websub", "", 0)])
         async with world.gateway("n0", "b") as b:
             await publish(world, publisher, b, title="four")
             await until(lambda: bodies(subscriber)[-1:] == [feed("four")])
@@ -83,7 +84,7 @@ async def test_what_the_hub_accepted_before_a_kill_is_published_after_it(world: 
         await world.subscribe(a, publisher.topic, subscriber.callback)
         (world.data / "b").mkdir(mode=0o700)
         hub = HubConfig(world.data / "b" / "hub", allow_private=True, canary=CanaryConfig(enabled=False))
-        alone = Gateway(GatewayConfig(world.data / "b", hub, attach=socket_of(world.data / "net", "n0")))
+        alone = Gateway(gateway_config(world.data / "b", hub, attach=socket_of(world.data / "net", "n0")))
         alone.hub.elsewhere = WantedElsewhere()
         await alone.hub.start()  # only the hub of it
         publisher.body = feed("accepted")
@@ -177,6 +178,12 @@ class FakeNetwork:
             raise NetworkError("not now")
         self.listeners[item] = listener
         self.since[item] = since
+
+    def is_wanted(self, item: ItemId) -> bool:
+        return item in self.listeners
+
+    def watch_demand(self, listener: Callable[[ItemId, bool], None]) -> None:
+        pass
 
     async def unsubscribe(self, item: ItemId) -> None:
         self.listeners.pop(item, None)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from exchange.model import Profile
 from gateway.cli.main import main
-from gateway.envelope import ENVELOPE_VERSION, EnvelopeError, Header, seal
-from gateway.scope_keys import MARK, KeyStep, ScopeKey, ScopeKeys, SealedScope, change
+from gateway.protocols.psirp.envelope import ENVELOPE_VERSION, EnvelopeError, Header, seal
+from gateway.protocols.psirp.scope_keys import MARK, KeyStep, ScopeKey, ScopeKeys, SealedScope, change
 from identifiers import Identifier, ItemId
 from psirp_stack.authentication.keys import KeyFileError
 

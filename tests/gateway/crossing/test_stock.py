@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.bootstrapping import BootstrappingConfig
-from gateway.gateway import Gateway, GatewayConfig
+from gateway.gateway import Gateway, gateway_config
 from psirp_stack.emulation.network import EmulatedNetwork, socket_of
 from psirp_stack.emulation.plan import plan
 from psirp_stack.node.config import TimesFile
@@ -43,7 +43,7 @@ class Domains:
         hub = HubConfig(
             data / "hub", allow_private=True, hosts=((NEWS, "127.0.0.1"),), canary=CanaryConfig(enabled=False)
         )
-        config = GatewayConfig(
+        config = gateway_config(
             data, hub, attach=socket_of(self._data / "net", node), bootstrapping=BootstrappingConfig(zones=zones)
         )
         gateway = Gateway(config)

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from exchange.model import Draft, OriginId, Profile, SessionKey
-from gateway.store import ExportStore
+from gateway.protocols.psirp.exports import ExportStore
 from tests.gateway.crossing.test_gateway_durability import FAR, Kept, version_of
 from tests.waiting import until
 
@@ -30,8 +30,8 @@ async def test_a_store_of_the_version_before_is_taken_up_where_it_was(tmp_path: 
             ("me", "bob", "left", 1500.0),
         ]
         assert await kept.exchange.interests(SessionKey("stream", "s1")) == []
-        assert await kept.exchange.log.mark("push", "") == 6
-        assert await kept.exchange.log.mark("push", "carol") == 7
+        assert await kept.exchange.log.mark("websub", "") == 6
+        assert await kept.exchange.log.mark("websub", "carol") == 7
         assert ExportStore(kept.database).is_export(kept.adapter.item_of("carol"))
         # Nothing that was brought goes out again, and everything goes on.
         await kept.bring("bob", b"taken")

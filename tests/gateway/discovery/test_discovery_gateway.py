@@ -12,7 +12,7 @@ import pytest
 from gateway.config import check
 from gateway.discovery import DiscoveryConfig, RegisterConfig, ResolverConfig
 from gateway.discovery.events import RecordRemoved, RecordWritten, RegistrationFailed
-from gateway.gateway import Gateway, GatewayConfig
+from gateway.gateway import Gateway, gateway_config
 from psirp_stack.emulation.network import EmulatedNetwork, socket_of
 from psirp_stack.emulation.plan import plan
 from psirp_stack.node.config import TimesFile
@@ -65,7 +65,7 @@ class Nodes:
         data = self._folder / node
         hub = HubConfig(data / "hub", allow_private=True, canary=CanaryConfig(enabled=False))
         events = Events()
-        config = GatewayConfig(data, hub, attach=socket_of(self._folder / "net", node), discovery=discovery)
+        config = gateway_config(data, hub, attach=socket_of(self._folder / "net", node), discovery=discovery)
         gateway = Gateway(config, observer=events)
         self._stack.push_async_callback(gateway.stop)
         await gateway.start()

@@ -12,9 +12,9 @@ from contextlib import closing
 from pathlib import Path
 
 from gateway import __version__
-from gateway.adapters.chat_store import MIGRATIONS as CHAT_TABLES
-from gateway.adapters.demand import MIGRATIONS as DEMAND_TABLES
 from gateway.bootstrapping import MIGRATIONS as BOOTSTRAPPING_TABLES
+from gateway.protocols.chat.store import MIGRATIONS as CHAT_TABLES
+from gateway.protocols.websub.demand import MIGRATIONS as DEMAND_TABLES
 from gateway.store import TABLES as CONTROL_TABLES
 from psirp_stack.node.version_store import TRANSPORT_TABLES
 from psirp_stack.rendezvous.schema import MIGRATIONS as RENDEZVOUS_TABLES

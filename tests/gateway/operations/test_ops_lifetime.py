@@ -200,7 +200,7 @@ async def test_tokens_that_are_taken_away_open_nothing_any_more(tmp_path: Path) 
             write("operators", "operator-two")
             write("rest", "rest-two")
             after = check(document, tmp_path)
-            names = ("admin.operator_tokens", "admin.viewer_tokens", "web.streams.tokens")
+            names = ("admin.operator_tokens", "admin.viewer_tokens", "web.tokens")
             assert apply_reload(running, before, after) == ReloadPlan(names, ())
             assert plan_reload(in_force(before, after), after) == ReloadPlan((), ())
             async with asyncio.timeout(20):

@@ -11,8 +11,9 @@ from shutil import which
 import msgspec
 import pytest
 
-from gateway.adapters.stream import StreamConfig
-from gateway.web.sections import WebSection
+from gateway.protocols.rest.adapter import RestConfig
+from gateway.protocols.rest.protocol import RestSection
+from gateway.web.section import WebSection
 from tests.gateway.web_world import PATIENCE, World, started_world
 
 TEXT = (Path(__file__).parents[3] / "docs" / "rest.md").read_text()
@@ -99,7 +100,7 @@ async def test_the_examples_do_what_they_say(world: World, tmp_path: Path) -> No
 
 
 async def test_the_example_with_a_token(world: World, tmp_path: Path) -> None:
-    async with world.domain("n0", "a", streams=StreamConfig(tokens=("secret",))) as a:
+    async with world.domain("n0", "a", streams=RestConfig(tokens=("secret",))) as a:
         shell = Shell(tmp_path, GATEWAY=a.web.url.rstrip("/"))
         assert json.loads(await shell.run(example("Bearer"), TOKEN="secret"))["name"] == "http://news.example/weather"
         assert await shell.run(example("Bearer"), TOKEN="wrong") == "this token may not publish here\n"
@@ -108,7 +109,7 @@ async def test_the_example_with_a_token(world: World, tmp_path: Path) -> None:
 
 def test_every_key_is_explained_with_its_default() -> None:
     table = TEXT[TEXT.index("## Configuration") :]
-    for field in msgspec.structs.fields(WebSection):
+    for field in (*msgspec.structs.fields(WebSection), *msgspec.structs.fields(RestSection)):
         [row] = [line for line in table.splitlines() if f"`{field.name}`" in line.partition("|")[2].partition("|")[0]]
         if isinstance(field.default, int | float) and not isinstance(field.default, bool):
             assert re.search(

@@ -12,9 +12,9 @@ from aiohttp import ClientResponse, ClientSession, web
 from aiohttp.test_utils import TestServer
 
 from exchange.model import Draft, LogEntry, OriginId, Profile
-from gateway.adapters.stream import ReaderStream, StreamConfig
 from gateway.events import CrossingPublished
-from gateway.web.stream_routes import event_of
+from gateway.protocols.rest.adapter import ReaderStream, RestConfig
+from gateway.protocols.rest.routes import event_of
 from identifiers import DEFAULT_NAMING, Topic
 from tests.gateway.web_world import Domain, Reader, World, started_world
 from tests.waiting import until
@@ -59,8 +59,12 @@ async def test_what_is_posted_at_one_gateway_is_read_at_another(world: World) ->
         assert (event["type"], event["base64"]) == ("image/png", "/wA=")
         assert "text" not in event
         reader.answer.close()
-        await until(lambda: a.web.streams.open_streams == 0)
-        assert not await a.gateway.control.subscriptions(ITEM)
+        await until(lambda: a.streams.open_streams == 0)
+
+        async def nobody_is_left() -> bool:
+            return not await a.gateway.control.subscriptions(ITEM)
+
+        await until(nobody_is_left)
         await until(lambda: not a.gateway.psirp.follows(ITEM))
 
 
@@ -90,7 +94,7 @@ async def test_a_reader_that_comes_back_gets_what_it_missed_in_order(world: Worl
         last, event = await reader.next()
         assert event["text"] == "0"
         reader.answer.close()
-        await until(lambda: a.web.streams.open_streams == others)
+        await until(lambda: a.streams.open_streams == others)
         for number in range(1, 4):
             await post(world, b, str(number))
         reader = await follow(world, a, last)
@@ -186,7 +190,7 @@ async def refusal(answer: ClientResponse) -> tuple[int, str]:
 
 
 async def test_refusals_are_short_and_say_what_is_wrong(world: World) -> None:
-    config = StreamConfig(max_body=10, max_streams_per_client=1, tokens=("let me",), publish_below=("http://mine/",))
+    config = RestConfig(max_body=10, max_streams_per_client=1, tokens=("let me",), publish_below=("http://mine/",))
     async with world.domain("n0", "a", streams=config) as a:
         topics = a.url("/topics")
         for query in ({}, {"name": "ftp://x/"}, {"name": "http://"}):
@@ -211,7 +215,7 @@ async def test_refusals_are_short_and_say_what_is_wrong(world: World) -> None:
 
 
 async def test_nobody_publishes_where_the_operator_has_said_nothing(world: World) -> None:
-    async with world.domain("n0", "a", streams=StreamConfig(anyone_may_publish=False)) as a:
+    async with world.domain("n0", "a", streams=RestConfig(anyone_may_publish=False)) as a:
         refused = await world.http.post(a.url("/topics"), params={"name": TOPIC}, data="x")
         assert await refusal(refused) == (
             403,
@@ -227,7 +231,7 @@ async def test_scripts_of_other_sites_need_the_operators_word(world: World) -> N
         own = {"Origin": a.url("")}
         answer = await world.http.post(a.url("/topics"), params={"name": TOPIC}, data="x", headers=own)
         assert answer.status == 201
-    async with world.domain("n0", "a", streams=StreamConfig(cors_origins=("https://page.example",))) as a:
+    async with world.domain("n0", "a", cors_origins=("https://page.example",)) as a:
         asked = {**origin, "Access-Control-Request-Method": "POST"}
         answer = await world.http.options(a.url("/topics"), headers=asked)
         assert answer.status == 204
@@ -238,22 +242,22 @@ async def test_scripts_of_other_sites_need_the_operators_word(world: World) -> N
 
 
 async def test_a_reader_that_takes_nothing_is_cut_off(world: World) -> None:
-    config = StreamConfig(max_waiting_bytes=400_000, write_timeout=60)
+    config = RestConfig(max_waiting_bytes=400_000, write_timeout=60)
     # A small buffer on the reading side, so that what is not read is soon not taken.
     async with world.domain("n0", "a", streams=config) as a, ClientSession(read_bufsize=1024) as http:
         answer = await http.get(a.url("/topics"), params={"name": TOPIC})
         for number in range(60):
-            if a.web.streams.cut:
+            if a.streams.cut:
                 break
             await post(world, a, str(number) * 200_000)
-        await until(lambda: a.web.streams.cut == 1)
-        await until(lambda: a.web.streams.open_streams == 0)
+        await until(lambda: a.streams.cut == 1)
+        await until(lambda: a.streams.open_streams == 0)
         answer.close()
 
 
 async def test_a_socket_that_is_never_read_holds_up_nobody(world: World) -> None:
     """By time, not by size: whoever takes nothing for so long is gone, and others hear everything meanwhile."""
-    config = StreamConfig(write_timeout=0.5)
+    config = RestConfig(write_timeout=0.5)
     async with world.domain("n0", "a", streams=config) as a:
         with socket.socket() as lazy:
             lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -263,14 +267,14 @@ async def test_a_socket_that_is_never_read_holds_up_nobody(world: World) -> None
             await loop.sock_sendall(
                 lazy, b"GET /topics?name=http://news.example/a?x=1 HTTP/1.1\r\nHost: localhost\r\n\r\n"
             )
-            await until(lambda: a.web.streams.open_streams == 1)
+            await until(lambda: a.streams.open_streams == 1)
             eager = await follow(world, a)
             sent = 0
-            while not a.web.streams.cut:
+            while not a.streams.cut:
                 sent += 1
                 await post(world, a, f"{sent} " * 100_000)
                 assert (await eager.next())[1]["text"].startswith(f"{sent} ")
-            await until(lambda: a.web.streams.open_streams == 1)
+            await until(lambda: a.streams.open_streams == 1)
             eager.answer.close()
 
 

@@ -8,7 +8,6 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from gateway.adapters.stream import StreamConfig
 from tests.gateway.browser import browser, why_not
 from tests.gateway.web_world import World, started_world
 from tests.waiting import until
@@ -58,15 +57,15 @@ async def another_site() -> AsyncIterator[str]:
 
 async def test_a_page_of_an_allowed_site_reads_and_publishes_and_comes_back(world: World, tmp_path: Path) -> None:
     async with another_site() as site, browser(tmp_path / "profile") as chromium:
-        allowed = StreamConfig(cors_origins=(site,))
-        async with world.domain("n0", "a", streams=allowed) as a:
+        allowed = (site,)
+        async with world.domain("n0", "a", cors_origins=allowed) as a:
             port = int(a.web.url.rstrip("/").rpartition(":")[2])
             page = await chromium.page(site)
             await page.value(SCRIPT % a.web.url.rstrip("/"))
             await page.until("window.posted === 201 && window.texts.includes('from the page')")
         # EventSource comes back by itself, with the id of the last event that it has: nothing comes twice.
-        async with world.domain("n0", "a", streams=allowed, port=port) as a:
-            await until(lambda: a.web.streams.open_streams == 1)
+        async with world.domain("n0", "a", cors_origins=allowed, port=port) as a:
+            await until(lambda: a.streams.open_streams == 1)
             name = {"name": "http://news.example/a?x=1&y=2"}
             answer = await world.http.post(
                 a.url("/topics"), params=name, data="next", headers={"Content-Type": "text/plain"}

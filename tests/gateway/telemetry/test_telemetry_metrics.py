@@ -14,7 +14,7 @@ from aiohttp.test_utils import TestServer
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.admin.config import AdminConfig
-from gateway.gateway import Gateway, GatewayConfig
+from gateway.gateway import Gateway, gateway_config
 from gateway.telemetry.metrics import names
 from identifiers import Topic
 from psirp_stack.node.config import check
@@ -114,7 +114,7 @@ async def fresh(world: AdminWorld, path: str) -> tuple[int, str]:
 async def test_a_rendezvous_that_is_gone_is_not_ready_and_still_alive(
     world: AdminWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.admin.health.RENDEZVOUS_DEADLINE", 0.5)
+    monkeypatch.setattr("gateway.protocols.psirp.protocol.DEADLINE", 0.5)
     await world.network.nodes["n1"].close()
     status, text = await fresh(world, "/readyz")
     assert status == 503
@@ -123,7 +123,7 @@ async def test_a_rendezvous_that_is_gone_is_not_ready_and_still_alive(
 
 
 async def test_a_node_that_is_gone_is_not_ready(world: AdminWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.admin.health.RENDEZVOUS_DEADLINE", 0.5)
+    monkeypatch.setattr("gateway.protocols.psirp.protocol.DEADLINE", 0.5)
     monkeypatch.setattr("gateway.admin.snapshot.NODE_DEADLINE", 0.5)
     await world.network.nodes["n2"].close()
     assert (await fresh(world, "/readyz"))[0] == 503
@@ -204,7 +204,7 @@ async def test_a_canary_that_is_refused_turns_it_red_with_the_reason_and_green_a
     canary = CanaryConfig(interval=0.2, deadline=0.4)
     hub = HubConfig(tmp_path / "hub", canary=canary)
     node = check({"name": "a", "roles": ["rendezvous", "topology"], "data": str(tmp_path / "node")})
-    gateway = Gateway(GatewayConfig(tmp_path, hub, node=node, admin=AdminConfig()))
+    gateway = Gateway(gateway_config(tmp_path, hub, node=node, admin=AdminConfig()))
     await gateway.start()
     try:
         assert gateway.admin is not None

@@ -9,8 +9,8 @@ from aiohttp import ClientSession
 
 from exchange.model import Profile
 from gateway.cli.traces import observer_for
-from gateway.envelope import ENVELOPE_VERSION, Header, seal
-from gateway.gateway import Gateway, GatewayConfig
+from gateway.gateway import Gateway, gateway_config
+from gateway.protocols.psirp.envelope import ENVELOPE_VERSION, Header, seal
 from identifiers import DEFAULT_NAMING, Topic
 from perf.traces.formats import Format
 from perf.traces.gateway_events import Arrived, GatewayTracer
@@ -51,7 +51,7 @@ def writer_for(directory: Path) -> TraceWriter:
 @asynccontextmanager
 async def gateway(data: Path, node: str, tracer: GatewayTracer) -> AsyncIterator[Gateway]:
     hub = HubConfig(data / f"gate-{node}" / "hub", allow_private=True, canary=CanaryConfig(enabled=False))
-    config = GatewayConfig(data / f"gate-{node}", hub, attach=socket_of(data / "net", node))
+    config = gateway_config(data / f"gate-{node}", hub, attach=socket_of(data / "net", node))
     running = Gateway(config, observer=observer_for(tracer))
     await running.start()
     try:

@@ -10,9 +10,8 @@ import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
-from exchange.model import Draft, Interest, LogEntry, Mark, Profile, SessionKey
+from exchange.model import SELF, Draft, Interest, LogEntry, Mark, Profile, SessionKey
 from gateway.control import Control
-from gateway.envelope import SELF
 from gateway.events import GatewayEvent, GatewayStoreFailed, PublishFailed
 from gateway.model import NetworkError, RefusedError
 from identifiers import ItemId, Naming, Topic, TopicError
@@ -31,10 +30,10 @@ THE_HUB = "hub"
 """Who subscribes: the hub stands for all its callbacks, whose leases it keeps itself."""
 
 
-class PushAdapter:
+class WebsubAdapter:
     """The hub as one subscriber for each of its topics, and as the publisher of what it accepts."""
 
-    name = "push"
+    name = "websub"
     hears_own = False
     """Its own subscribers were served before it published anything here."""
     keeps_rules = True

@@ -1,6 +1,6 @@
 """Plain readers and writers behind the control function: one session for each open stream, gone with it.
 
-No HTTP here: `gateway.web.stream_routes` writes to connections what a `ReaderStream` has for them.
+No HTTP here: `gateway.protocols.rest.routes` writes to connections what a `ReaderStream` has for them.
 """
 
 import asyncio
@@ -11,10 +11,9 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
-from exchange.model import CURRENT, Draft, Interest, LogEntry, OriginId, Profile, SessionKey, Start
+from exchange.model import CURRENT, SELF, Draft, Interest, LogEntry, OriginId, Profile, SessionKey, Start
 from gateway.access.rules import Act
 from gateway.control import Control
-from gateway.envelope import SELF
 from gateway.model import NOBODY_KNOWN, Asker, NotAllowedError, RefusedError
 from identifiers import IdentifierSyntaxError, ItemId, Naming, Topic, TopicError
 
@@ -33,7 +32,7 @@ class FullError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class StreamConfig:
+class RestConfig:
     """The bounds of the plain facade."""
 
     max_streams: int = 2_000
@@ -52,8 +51,6 @@ class StreamConfig:
     """Only topics that begin like one of these may be published; none: all."""
     hidden: frozenset[Profile] = frozenset({Profile.MESSAGE})
     """Publications of these profiles are for those they are sent to: who asks for the item here is not shown them."""
-    cors_origins: tuple[str, ...] = ()
-    """Sites whose scripts may use the facade; `*` for all."""
 
 
 class ReaderStream:
@@ -104,14 +101,14 @@ class ReaderStream:
         self._wake.set()
 
 
-class StreamAdapter:
+class RestAdapter:
     """Every open stream is a subscriber by itself."""
 
-    name = "stream"
+    name = "rest"
     hears_own = True
     keeps_rules = False
 
-    def __init__(self, config: StreamConfig, naming: Naming, control: Control) -> None:
+    def __init__(self, config: RestConfig, naming: Naming, control: Control) -> None:
         self.config = config
         self._naming = naming
         self._control = control

@@ -16,9 +16,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from exchange.model import Draft, Interest, LogEntry, Profile, SessionKey
+from exchange.keyed_work import KeyedWork
+from exchange.model import SELF, Draft, Interest, LogEntry, Profile, SessionKey
 from gateway.access.rules import Act
-from gateway.adapters.chat_messages import (
+from gateway.control import Control
+from gateway.events import GatewayEvent, GatewayStoreFailed, PublishFailed
+from gateway.model import NOBODY_KNOWN, Asker, NetworkError, NotAllowedError, RefusedError
+from gateway.protocols.chat.messages import (
     CONTENT_TYPE,
     MAX_RECEIVED,
     ChatError,
@@ -32,12 +36,7 @@ from gateway.adapters.chat_messages import (
     write_message,
     write_receipt,
 )
-from gateway.adapters.chat_store import ChatStore, Line, MessageState
-from gateway.adapters.keyed_worker import KeyedWorker
-from gateway.control import Control
-from gateway.envelope import SELF
-from gateway.events import GatewayEvent, GatewayStoreFailed, PublishFailed
-from gateway.model import NOBODY_KNOWN, Asker, NetworkError, NotAllowedError, RefusedError
+from gateway.protocols.chat.store import ChatStore, Line, MessageState
 from identifiers import ItemId, Naming, TopicError
 from identifiers.naming import split_user
 from storage import StorageError, Transaction
@@ -104,8 +103,8 @@ class ChatAdapter:
         self._clock = clock
         self._observer = observer
         self._pages: dict[str, set[asyncio.Event]] = {}
-        self._sending = KeyedWorker(self._send, observer)
-        self._confirming = KeyedWorker(self._confirm, observer)
+        self._sending = KeyedWork(self._send, self._stumbled)
+        self._confirming = KeyedWork(self._confirm, self._stumbled)
         self._sweeping: asyncio.Task[None] | None = None
         self.closing = False
 
@@ -210,6 +209,10 @@ class ChatAdapter:
 
     # For the pages.
 
+    @property
+    def open_pages(self) -> int:
+        return sum(map(len, self._pages.values()))
+
     def address(self, user: str) -> str:
         """The full name of somebody here; `ChatError` for what is no name, or one of another domain."""
         text = user.strip()
@@ -287,8 +290,7 @@ class ChatAdapter:
     def watch(self, user: str) -> asyncio.Event | None:
         """An event that is set when something changed for a user; None when there are too many pages."""
         pages = self._pages.setdefault(user, set())
-        total = sum(map(len, self._pages.values()))
-        if self.closing or total >= self.config.max_pages or len(pages) >= self.config.max_pages_per_user:
+        if self.closing or self.open_pages >= self.config.max_pages or len(pages) >= self.config.max_pages_per_user:
             if not pages:
                 del self._pages[user]
             return None
@@ -376,6 +378,9 @@ class ChatAdapter:
     def _changed(self, user: str) -> None:
         for page in self._pages.get(user, ()):
             page.set()
+
+    def _stumbled(self, reason: str) -> None:
+        self._tell(GatewayStoreFailed(reason))
 
     def _tell(self, event: GatewayEvent) -> None:
         if self._observer is not None:

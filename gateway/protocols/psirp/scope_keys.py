@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from msgspec import Meta, Struct
 
-from gateway.envelope import ENVELOPE_VERSION, EnvelopeError, Header, seal, unseal
+from gateway.protocols.psirp.envelope import ENVELOPE_VERSION, EnvelopeError, Header, seal, unseal
 from identifiers import Identifier, ItemId
 from psirp_stack.authentication.files import read_key_file, write_new
 from psirp_stack.authentication.keys import KeyFileError

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from exchange.model import Draft
-from gateway.envelope import ENVELOPE_VERSION, EnvelopeError, Header, label, read_label
 from gateway.model import Crossing, Listener, NetworkError
-from gateway.scope_keys import ScopeKeys
+from gateway.protocols.psirp.envelope import ENVELOPE_VERSION, EnvelopeError, Header, label, read_label
+from gateway.protocols.psirp.scope_keys import ScopeKeys
 from identifiers import Identifier, ItemId
 from psirp_stack.control.codes import Code
 from psirp_stack.node.api import Client, ItemListener, NotAttachedError, PsirpError

@@ -12,10 +12,10 @@ import msgspec
 from aiohttp import web
 from msgspec import Struct
 
-from gateway.adapters.chat import ChatAdapter
-from gateway.adapters.chat_messages import MAX_TEXT
-from gateway.adapters.chat_store import Line, MessageState
 from gateway.model import Asker
+from gateway.protocols.chat.adapter import ChatAdapter
+from gateway.protocols.chat.messages import MAX_TEXT
+from gateway.protocols.chat.store import Line, MessageState
 from serving import sse
 from serving.answers import AnswerMiddleware, HttpError, bearer, body_of, json_answer
 from serving.gate import Gate

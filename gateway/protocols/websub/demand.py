@@ -9,13 +9,14 @@ some days after its last subscriber there went, also when this gateway was start
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 
+from exchange.sqlite.rows import item_from
+from gateway.control import Control
 from gateway.events import GatewayEvent, GatewayStoreFailed
-from gateway.model import Advertising, NetworkError
-from gateway.store import item_from
+from gateway.model import Adapter, NetworkError
 from identifiers import ItemId, Naming, Topic, TopicError
 from push_hub.hub import Hub
 from storage import Database, Migration, StorageError, Transaction
@@ -44,17 +45,16 @@ class NetworkDemand:
         self,
         hub: Hub,
         naming: Naming,
-        network: Advertising,
-        withdraw: Callable[[ItemId], Awaitable[None]],
+        control: Control,
+        adapter: Adapter,
         database: Database,
         clock: Callable[[], float],
         observer: Callable[[GatewayEvent], None] | None = None,
     ) -> None:
-        """`withdraw` ends the publishing of an item, unless others than the hub publish it."""
         self._hub = hub
         self._naming = naming
-        self._network = network
-        self._withdraw = withdraw
+        self._control = control
+        self._adapter = adapter
         self._database = database
         self._clock = clock
         self._observer = observer
@@ -68,7 +68,7 @@ class NetworkDemand:
         self._news = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         hub.elsewhere = self
-        network.watch_demand(self._demand_changed)
+        control.watch_demand(self._demand_changed)
 
     def start(self) -> None:
         self._tasks = [asyncio.create_task(self._advertise_again()), asyncio.create_task(self._look_after_demand())]
@@ -83,7 +83,9 @@ class NetworkDemand:
 
     def wants(self, topic: str) -> bool:
         item = self._item(topic)
-        return item is not None and (self._network.is_wanted(item) or self._wanted_until.get(item, 0.0) > self._clock())
+        return item is not None and (
+            self._control.is_wanted_elsewhere(item) or self._wanted_until.get(item, 0.0) > self._clock()
+        )
 
     def pinged(self, topic: str) -> None:
         self._do(topic, advertise=True)
@@ -114,7 +116,7 @@ class NetworkDemand:
         """What is wanted all the time stays so, and what nobody wanted for long is forgotten."""
         while True:
             for item, until in list(self._wanted_until.items()):
-                if self._network.is_wanted(item):
+                if self._control.is_wanted_elsewhere(item):
                     self._was_wanted(item)
                 elif until <= self._clock():
                     del self._wanted_until[item]
@@ -156,9 +158,9 @@ class NetworkDemand:
     async def _advertise(self, topic: str, item: ItemId) -> None:
         known = self._pinged.setdefault(item, set())
         if not known:
-            await self._network.advertise(item)
+            await self._control.advertise(item)
         known.add(topic)
-        if self._network.is_wanted(item):
+        if self._control.is_wanted_elsewhere(item):
             await self._hub.wanted(topic)
 
     async def _forget(self, topic: str, item: ItemId) -> None:
@@ -166,7 +168,7 @@ class NetworkDemand:
         known.discard(topic)
         if not known:
             self._pinged.pop(item, None)
-            await self._withdraw(item)
+            await self._control.withdraw(self._adapter, item)
 
     def _item(self, topic: str) -> ItemId | None:
         try:

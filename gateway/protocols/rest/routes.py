@@ -6,16 +6,15 @@ import msgspec
 from aiohttp import hdrs, web
 from msgspec import UNSET, Struct, UnsetType
 
-from exchange.model import CURRENT, LogEntry, Start
-from gateway.adapters.stream import ITEM_PREFIX, ReaderStream, StreamAdapter
-from gateway.envelope import SELF
+from exchange.model import CURRENT, SELF, LogEntry, Start
 from gateway.model import Asker
+from gateway.protocols.rest.adapter import ITEM_PREFIX, ReaderStream, RestAdapter
+from gateway.web.server import PER_TOPIC
 from serving import sse
 from serving.answers import AnswerMiddleware, HttpError, bearer, body_of, is_one_of, json_answer
 from serving.gate import Gate
 from serving.sse import EventStream
 
-PER_TOPIC = "per_topic"
 DEFAULT_TYPE = "application/octet-stream"
 MAX_TYPE = 1024
 TEXT_HINTS = ("text/", "application/json", "application/xml")
@@ -44,8 +43,8 @@ class PublishedAnswer(Struct, frozen=True):
     origin: str
 
 
-class StreamRoutes:
-    def __init__(self, adapter: StreamAdapter, gate: Gate, answers: AnswerMiddleware) -> None:
+class RestRoutes:
+    def __init__(self, adapter: RestAdapter, gate: Gate, answers: AnswerMiddleware) -> None:
         self._adapter = adapter
         self._gate = gate
         self._answers = answers

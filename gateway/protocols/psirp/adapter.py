@@ -25,7 +25,7 @@ from gateway.events import (
     PublishFailed,
 )
 from gateway.model import Crossing, InformationNetwork, NetworkError
-from gateway.store import ExportStore
+from gateway.protocols.psirp.exports import ExportStore
 from identifiers import Identifier, ItemId
 from storage import StorageError
 from storage.backoff import BackOff, Waits
@@ -114,14 +114,22 @@ class PsirpAdapter:
             raise
         self._tell(CrossingPublished(draft.profile, draft.name, item, version, entry.size, entry.origin))
 
+    async def advertise(self, item: ItemId) -> None:
+        await self._network.advertise(item)
+
+    def is_wanted(self, item: ItemId) -> bool:
+        return self._network.is_wanted(item)
+
+    def watch_demand(self, listener: Callable[[ItemId, bool], None]) -> None:
+        self._network.watch_demand(listener)
+
     async def withdraw(self, item: ItemId) -> None:
         """Be a publisher of an item no longer, here and after restarts. Raises `NetworkError`."""
         await self._store.unexport(item)
         await self._network.withdraw(item)
 
-    async def withdraw_from(self, adapter: str, item: ItemId) -> None:
-        """As `withdraw`, unless another adapter publishes the item."""
-        if self._store.exporter(item) in (None, adapter):
+    async def withdraw_from(self, label: str, item: ItemId) -> None:
+        if self._store.exporter(item) in (None, label):
             await self.withdraw(item)
 
     async def _advertise_all(self) -> None:

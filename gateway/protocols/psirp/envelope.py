@@ -16,14 +16,12 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from exchange.model import GATEWAY_BYTES, MAX_KNOWN, OriginId, Profile, pack_origins, unpack_origins
+from exchange.model import GATEWAY_BYTES, MAX_KNOWN, SELF, OriginId, Profile, pack_origins, unpack_origins
 
 ENVELOPE_VERSION = 2
 LABEL_VERSION = 1
 MAX_HEADER_BYTES = 64 * 1024
 MAX_ATTRIBUTES = 32
-SELF = "self"
-"""The attribute for the address that a document says it has."""
 _LENGTH = struct.Struct("!I")
 _OLD_KINDS = {"push": Profile.DOCUMENT, "chat": Profile.MESSAGE}
 """What adapters published, as envelopes of version 1 named them."""

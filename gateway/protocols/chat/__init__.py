@@ -1,0 +1,1 @@
+"""People talking to each other, on a page and over JSON."""
