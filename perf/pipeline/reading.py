@@ -93,6 +93,10 @@ def usable() -> SparkColumn:
         F.col("monotonic_ns").between(0, 1 << 61),
         F.col("wall_ns").between(0, 1 << 61),
         *(F.length(name) <= LONGEST_NAME for name in ("publication", "node", "clock")),
+        *(F.coalesce(F.length(name) <= LONGEST_NAME, F.lit(True)) for name in ("resource", "peer")),
+        F.coalesce(F.col("queue") >= 0, F.lit(True)),
+        F.coalesce(F.col("queued_ns").between(0, F.col("started_ns")), F.lit(True)),
+        F.coalesce(F.col("started_ns") <= F.col("monotonic_ns"), F.lit(True)),
     ]
     return F.coalesce(reduce(lambda one, other: one & other, conditions), F.lit(False))
 

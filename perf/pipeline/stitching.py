@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from perf.pipeline.reading import STEP_CODES, rounded
-from perf.traces.schema import STAGES, Domain, LatencyStage, StepOutcome, TraceStep
+from perf.traces.schema import RESOURCE_STEPS, STAGES, Domain, LatencyStage, StepOutcome, TraceStep
 
 PUBLICATION: Final = "publication"
 """The `stage` of the rows that tell how a publication ended."""
@@ -34,7 +34,8 @@ class Ending:
 def stitch(records: DataFrame, partitions: int) -> DataFrame:
     """Usable records in, latencies out; `raw_ns` is not yet corrected for the offset of clocks."""
     codes = F.create_map(*(F.lit(part) for step, code in STEP_CODES.items() for part in (step.value, code)))
-    narrow = records.select(
+    of_publications = records.where(~F.col("step").isin([step.value for step in RESOURCE_STEPS]))
+    narrow = of_publications.select(
         "run", "publication", codes[F.col("step")].cast("byte").alias("code"), "domain", "node", "topic", "payload",
         "hop", "delivery", rounded(F.col("load")).alias("load"), "monotonic_ns", "wall_ns", "clock", "outcome",
     )  # fmt: skip

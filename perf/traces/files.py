@@ -12,7 +12,7 @@ from typing import Final
 
 from perf.traces.formats import PART, SCHEMA_KEY, Format
 from perf.traces.run import TRACES, Run, load_run, put_together
-from perf.traces.schema import COLUMNS, OLDEST_VERSION, SCHEMA_VERSION, ColumnType
+from perf.traces.schema import COLUMNS, OLDEST_VERSION, SCHEMA_VERSION, ColumnType, unseen
 
 _ARROW_NAMES: Final = {
     ColumnType.TEXT: {"string", "large_string"},
@@ -129,7 +129,7 @@ def _look_at_parquet(run: Run, path: Path, *, late: bool) -> InventoryFile:
         return InventoryFile(run.run, path, FileState.CORRUPT, version, None, "it does not say which schema it has")
     if version != SCHEMA_VERSION:
         state = FileState.OLDER if version < SCHEMA_VERSION else FileState.NEWER
-    return InventoryFile(run.run, path, state, version, metadata.num_rows)
+    return InventoryFile(run.run, path, state, version, metadata.num_rows, unseen(version))
 
 
 def _mark_duplicates(files: Sequence[InventoryFile]) -> Iterator[InventoryFile]:

@@ -15,7 +15,8 @@ from perf.traces.schema import COLUMNS, SCHEMA_VERSION, Column, ColumnType
 
 PART: Final = ".part"
 SCHEMA_KEY: Final = b"psph.schema"
-_DISTINCT: Final = ("delivery", "monotonic_ns", "wall_ns")
+_TIMES: Final = ("monotonic_ns", "wall_ns", "queued_ns", "started_ns")
+_DISTINCT: Final = ("delivery", *_TIMES)
 
 
 class Format(StrEnum):
@@ -75,7 +76,7 @@ class ParquetFile:
             compression="zstd",
             # Times differ in every row: a dictionary of them would only cost time.
             use_dictionary=[column.name for column in COLUMNS if column.name not in _DISTINCT],
-            column_encoding={"monotonic_ns": "DELTA_BINARY_PACKED", "wall_ns": "DELTA_BINARY_PACKED"},
+            column_encoding=dict.fromkeys(_TIMES, "DELTA_BINARY_PACKED"),
             write_statistics=["wall_ns"],
         )
 

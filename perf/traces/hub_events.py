@@ -213,6 +213,11 @@ class HubTracer:
             "clock": Constant(self._clock),
             "outcome": Constant(StepOutcome.OK),
             "schema": Constant(SCHEMA_VERSION),
+            "resource": Constant(None),
+            "queued_ns": Constant(None),
+            "started_ns": Constant(None),
+            "queue": Constant(None),
+            "peer": Constant(None),
         }
         return Block(len(numbers), {name: columns[name] for name in COLUMN_NAMES})
 

@@ -1,14 +1,15 @@
 """The trace record: what it says, in which order steps come, and what older files lack.
 
-One record is one step of one publication at one node. Live gateways, benchmarks and simulations write the same
-records, so that one pipeline reads them all. `docs/traces.md` explains every field.
+One record is one step of one publication at one node, or a stay in a queue, or that somebody came or went. Live
+gateways, benchmarks and simulations write the same records, so that one pipeline reads them all. `docs/traces.md`
+explains every field.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 OLDEST_VERSION: Final = 1
 
 
@@ -45,6 +46,15 @@ class TraceStep(StrEnum):
     RELAYED = "relayed"
     DELIVERED = "delivered"
     FINISHED = "finished"
+    SERVED = "served"
+    """A stay in a queue is over: `resource`, `queued_ns`, `started_ns`, `queue`."""
+    UP = "up"
+    """A link, session or subscriber is connected; `resource` says which."""
+    DOWN = "down"
+
+
+RESOURCE_STEPS: Final = (TraceStep.SERVED, TraceStep.UP, TraceStep.DOWN)
+"""Of a resource, not of a publication's way: no part of any stage."""
 
 
 class TraceRecord(NamedTuple):
@@ -52,7 +62,7 @@ class TraceRecord(NamedTuple):
 
     run: str
     publication: str
-    """The same at every node the publication visits, unique within the run."""
+    """The same at every node the publication visits, unique within the run; empty when a record is about none."""
     step: TraceStep
     domain: Domain
     node: str
@@ -74,6 +84,15 @@ class TraceRecord(NamedTuple):
     """Which clock `monotonic_ns` was read from: only times of one clock may be subtracted."""
     outcome: StepOutcome
     schema: int = SCHEMA_VERSION
+    resource: str | None = None
+    """What was stayed in (also a `delivered` record may say so), or what came or went: `kind` or `kind/which`."""
+    queued_ns: int | None = None
+    """When it came to the resource, by the clock of `monotonic_ns`, which is when it was done."""
+    started_ns: int | None = None
+    queue: int | None = None
+    """How many were there when it came, with those in service."""
+    peer: str | None = None
+    """Where a frame was sent to: its next hop is the record of that node."""
 
 
 class ColumnType(StrEnum):
@@ -111,8 +130,22 @@ COLUMNS: Final = (
     Column("clock", ColumnType.TEXT, required=True),
     Column("outcome", ColumnType.TEXT, required=True),
     Column("schema", ColumnType.INTEGER, required=True),
+    Column("resource", ColumnType.TEXT, required=False, since=3),
+    Column("queued_ns", ColumnType.INTEGER, required=False, since=3),
+    Column("started_ns", ColumnType.INTEGER, required=False, since=3),
+    Column("queue", ColumnType.INTEGER, required=False, since=3),
+    Column("peer", ColumnType.TEXT, required=False, since=3),
 )
 COLUMN_NAMES: Final = tuple(column.name for column in COLUMNS)
+
+
+def unseen(version: int) -> str:
+    """What records of an older version cannot tell; empty for the present one."""
+    missing = [column.name for column in COLUMNS if column.since > version]
+    if not missing:
+        return ""
+    queues = "; nothing is known of queues, connectivity and pairs of hops" if version < 3 else ""
+    return f"without {', '.join(missing)}{queues}"
 
 
 @dataclass(frozen=True, slots=True)

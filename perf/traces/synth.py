@@ -258,5 +258,10 @@ class _Batch:
             "clock": text(CLOCKS[node]),
             "outcome": text(StepOutcome.OK.value),
             "schema": pa.repeat(pa.scalar(SCHEMA_VERSION, pa.int64()), count),
+            "resource": pa.nulls(count, pa.string()),
+            "queued_ns": pa.nulls(count, pa.int64()),
+            "started_ns": pa.nulls(count, pa.int64()),
+            "queue": pa.nulls(count, pa.int64()),
+            "peer": pa.nulls(count, pa.string()),
         }
         return [columns[name] for name in COLUMN_NAMES]

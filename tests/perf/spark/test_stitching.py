@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from perf.pipeline.buckets import bucket, bucket_of, lowest_of, middle_of
 from perf.pipeline.reading import rounded, spark_schema
 from perf.pipeline.stitching import stitch
-from perf.traces.schema import TraceRecord
+from perf.traces.schema import TraceRecord, TraceStep
 from tests.perf.spark.hand_made import run_one
 
 pytestmark = pytest.mark.timeout(600)
@@ -86,3 +86,15 @@ def test_loads_are_rounded_to_three_digits(session: SparkSession) -> None:
     frame = session.createDataFrame([(load,) for load in loads], "load double")
     found = [row[0] for row in frame.select(rounded(F.col("load"))).collect()]
     assert found == [0.3, 1, 9, 12.5, 100, 100, 999, 1000, 1230, 98_800, 3e9, 3.14]
+
+
+def test_stays_in_queues_and_connectivity_are_no_part_of_a_publications_way(
+    session: SparkSession, expected: list[Row]
+) -> None:
+    first = run_one()[0]
+    others = [
+        first._replace(step=TraceStep.SERVED, resource="intake", queued_ns=1, started_ns=2, queue=0),
+        first._replace(step=TraceStep.UP, publication="", resource="link/a"),
+        first._replace(step=TraceStep.DOWN, publication="", resource="link/a"),
+    ]
+    assert stitched(session, [run_one(), others]) == expected

@@ -239,7 +239,11 @@ def test_the_inventory_says_what_every_file_is(tmp_path: Path) -> None:
     old = [column.name for column in COLUMNS if column.since == 1]
     older_file(traces / "old.parquet", old)
     older_file(traces / "wrong.parquet", [name for name in old if name != "node"])
-    states = {file.path.name: file.state for file in take_inventory([tmp_path]).files}
+    inventory = take_inventory([tmp_path])
+    [older] = [file for file in inventory.files if file.path.name == "old.parquet"]
+    assert older.remark.startswith("without delivery, attempt, load, resource")
+    assert older.remark.endswith("nothing is known of queues, connectivity and pairs of hops")
+    states = {file.path.name: file.state for file in inventory.files}
     assert states == {
         "gw-a-000000.parquet": FileState.GOOD,
         "gw-b-000000.parquet": FileState.MISSING,
