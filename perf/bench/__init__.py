@@ -14,6 +14,7 @@ BENCHMARKS: dict[str, str] = {
     "hub": "subscribe through verification, start with a million subscriptions, ping to first delivery",
     "ingest": "publications a second from ping to callback: a bare loop, a hub, gateways, across 1 and 3 hops",
     "matching": "find a topic among many: list, Bloom filter, registry, dict",
+    "models": "published experiments on the models done again, each figure with a verdict",
     "psirp": "publications over PSIRP: round trip, rate, matches, recovery, the rendezvous' growth",
     "scale": "networks of 50 to 1,000 nodes: until all know each other, what idle nodes send, a ring of 200",
     "traces": "what tracing costs the fan-out; with --rows, synthetic traces",

@@ -41,5 +41,5 @@ def analysis(session: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     (one / TRACES / "trace-000009.parquet").write_bytes(b"PAR1 nothing PAR1")
     two = write_run(folder / "two", "two", [run_two()], Format.JSON_LINES)
     with (two / TRACES / "trace-000000.jsonl").open("a") as stream:
-        stream.write('{"run": "two", "publication": "q9", "step": "teleported", "schema": 2}\n{"run": "two", "publ')
+        stream.write('{"run": "two", "publication": "q9", "step": "teleported", "schema": 3}\n{"run": "two", "publ')
     return analyse(session, [one, two], folder / "work")
