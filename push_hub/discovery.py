@@ -61,7 +61,7 @@ def discover(headers: LinkHeaders, content_type: str, body: bytes, base: str = "
     kind = media_type(content_type)
     if kind in HTML_TYPES:
         embedded = list(_html_links(body[:MAX_DOCUMENT]))
-    elif is_xml(content_type):
+    elif is_xml(content_type) and _may_have_links(body):
         embedded = _xml_links(body[:MAX_DOCUMENT])
     else:
         embedded = []
@@ -130,6 +130,14 @@ def _relations(text: str) -> frozenset[str]:
 
 
 # XML: link elements of the feed, not of its entries
+
+
+_SAYS_RELATION = re.compile(rb"hub|self", re.IGNORECASE)
+
+
+def _may_have_links(body: bytes) -> bool:
+    """Whether it is worth a parser: the words stand in it, or it is written in a way that hides them."""
+    return b"&#" in body or b"\0" in body or b"<!" in body or _SAYS_RELATION.search(body) is not None
 
 
 class _EnoughError(Exception):

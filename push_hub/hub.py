@@ -45,7 +45,7 @@ from serving.outbound.client import ClientConfig, OutboundClient
 from serving.outbound.errors import OutboundError, ShareTakenError
 from serving.port import Port, PortConfig
 from serving.tls import TlsFiles
-from storage import Database, StorageError
+from storage import Database, StorageError, Transaction
 from storage.clock import steady
 from storage.private import make_private_folder
 
@@ -458,8 +458,10 @@ class Hub:
             raise RuntimeError("the hub is not running")
         return self._parts
 
-    async def accept_from_intake(self, topic: str, self_url: str, content: Content) -> HubPublication:
-        publication = await self._accept(topic, self_url, content)
+    async def accept_from_intake(
+        self, topic: str, self_url: str, content: Content, along: Callable[[Transaction], None] | None
+    ) -> HubPublication:
+        publication = await self._accept(topic, self_url, content, along)
         canary = self._running.canary
         if canary is not None and topic == canary.topic:
             canary.accepted()
@@ -470,9 +472,11 @@ class Hub:
         self._running.streams.published(topic)
         return publication
 
-    async def _accept(self, topic: str, self_url: str, content: Content) -> HubPublication:
+    async def _accept(
+        self, topic: str, self_url: str, content: Content, along: Callable[[Transaction], None] | None = None
+    ) -> HubPublication:
         try:
-            return await self._running.delivery.accept(topic, self_url, content)
+            return await self._running.delivery.accept(topic, self_url, content, along)
         except DeliveryOverloadedError as error:
             raise OverloadedError(error.retry_after) from error
         except ContentRefusedError as error:
@@ -538,8 +542,10 @@ class _ListenedSink:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
 
-    async def accept(self, topic: str, self_url: str, content: Content) -> HubPublication:
-        return await self._hub.accept_from_intake(topic, self_url, content)
+    async def accept(
+        self, topic: str, self_url: str, content: Content, along: Callable[[Transaction], None] | None = None
+    ) -> HubPublication:
+        return await self._hub.accept_from_intake(topic, self_url, content, along)
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,12 @@ class Batch:
         return bool(self.is_pressing or self.positions or self.finished)
 
     @property
+    def changes(self) -> int:
+        """About how many statements it takes."""
+        rows = len(self.rows) + len(self.settled) + len(self.behind) + len(self.dead)
+        return rows + len(self.positions) + len(self.finished) + len(self.pages) + len(self.tries)
+
+    @property
     def is_pressing(self) -> bool:
         """Whether somebody's next try depends on it. Positions alone may wait for company."""
         return bool(self.rows or self.settled or self.behind or self.dead)

@@ -39,11 +39,12 @@ from push_hub.delivery.queue import DeliveryQueue, QueueCounts
 from push_hub.delivery.retention import Trimmed
 from push_hub.delivery.retries import NEVER, RetryScan
 from push_hub.delivery.saver import Clock, Saver, call_on
+from push_hub.delivery.signing import PreparedPublication
 from push_hub.delivery.walks import DeliveryJob, Walk
 from push_hub.model import Content, HubPublication, HubSubscription, SubscriberSource
 from serving.outbound.client import OutboundClient, PostOutcome
 from serving.outbound.errors import OutboundError, ShareTakenError, UrlRefusedError
-from storage import Database, StorageError
+from storage import Database, StorageError, Transaction
 
 STATUS_GONE = 410
 ANSWER_LIMIT = 64 * 1024
@@ -91,23 +92,28 @@ class Delivery:
 
     # Publications
 
-    async def accept(self, topic: str, self_url: str, content: Content) -> HubPublication:
-        """Returns when the publication is on disk. Raises `DeliveryOverloadedError` when too much waits already."""
+    async def accept(
+        self, topic: str, self_url: str, content: Content, along: Callable[[Transaction], None] | None = None
+    ) -> HubPublication:
+        """Returns when the publication is on disk, and with it what `along` writes.
+
+        Raises `DeliveryOverloadedError` when too much waits already.
+        """
         now = self._clock()
         if self._queue.walks >= self._config.max_backlog or len(self._queue.pending) >= self._config.max_retries_stored:
             self._tell(BacklogRefused(topic, now))
             raise DeliveryOverloadedError(self._config.overload_retry_after)
         draft = HubPublication(0, topic, self_url, content, now)
-        self._check(draft)
+        parcel = self._prepared(draft)
         try:
-            stored = self._log.append(topic, self_url, content, now)
+            stored = self._log.append(topic, self_url, content, now, along)
         except StorageError as error:
             self._tell(BacklogRefused(topic, now))
             raise DeliveryOverloadedError(self._config.overload_retry_after) from error
-        loop = asyncio.get_running_loop()
+        self._saver.flush(everything=True)  # in the same commit
         # Not after the await: a caller that goes away must not leave a stored publication lying.
-        stored.add_done_callback(lambda done: call_on(loop, self._accepted, done, draft))
-        publication = await asyncio.wrap_future(stored)
+        stored.add_done_callback(lambda done: self._accepted(done, draft, parcel))
+        publication = await asyncio.shield(stored)
         return HubPublication(publication, topic, self_url, content, now)
 
     def since(self, topic: str, after_id: int, limit: int = 100) -> list[HubPublication]:
@@ -164,7 +170,7 @@ class Delivery:
         """Try what is owed to a subscription without waiting longer; False when nothing is, or while it is paused."""
         if subscription.id in self._pauses.paused:
             return False
-        self._saver.flush(everything=True)  # what is written later would put it off again
+        await self._saver.settled()  # what is written later would put it off again
         now = self._clock()
         due = await asyncio.wrap_future(self._database.write(lambda tx: make_due(tx, subscription.id, now)))
         self._queue.probe_soon(subscription.callback)
@@ -178,7 +184,7 @@ class Delivery:
 
     async def resume(self, subscription: int) -> bool:
         """Send again, beginning with what is owed; False when it was not paused."""
-        self._saver.flush(everything=True)
+        await self._saver.settled()
         was = await asyncio.wrap_future(self._pauses.resume(subscription, self._clock()))
         self._scan.soon()
         self._schedule()
@@ -371,19 +377,20 @@ class Delivery:
 
     # The log
 
-    def _check(self, draft: HubPublication) -> None:
+    def _prepared(self, draft: HubPublication) -> PreparedPublication:
         if any(character in draft.self_url for character in '<>"\r\n'):
             raise ContentRefusedError("the topic's own URL has a character that a Link header cannot carry")
         try:
-            self._parcels.make(draft)
+            return self._parcels.make(draft)
         except ValueError as error:
             raise ContentRefusedError(str(error)) from error
 
-    def _accepted(self, stored: "Future[int]", draft: HubPublication) -> None:
+    def _accepted(self, stored: "asyncio.Future[int]", draft: HubPublication, parcel: PreparedPublication) -> None:
         if stored.cancelled() or stored.exception() is not None:
             return
         publication = HubPublication(stored.result(), draft.topic, draft.self_url, draft.content, draft.accepted_at)
-        self._parcels.remember(self._parcels.make(publication))
+        parcel.id = publication.id
+        self._parcels.remember(parcel)
         if self._running:  # otherwise `start` finds it on disk
             self._queue.add_walk(publication.id, publication.topic, 0)
             self._schedule()

@@ -1,6 +1,7 @@
 """The publication log on disk: publications, the cursor of each unfinished fan-out, what is owed, and dead letters."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -21,6 +22,10 @@ MIGRATIONS = [
         times=["retries.asked_until"],
     )
 ]
+SHORT_BATCH = 64
+"""Changes that are written on the event loop; more of them are for the writer's thread."""
+SHORT_BODY = 64 * 1024
+"""Bytes that are written on the event loop; longer ones, and what they say of many entries, in the writer's thread."""
 DUE_COLUMNS = "subscription, publication, attempts, next_try_at, asked_until"
 
 
@@ -69,8 +74,15 @@ class PublicationLog:
 
     # Publications
 
-    def append(self, topic: str, self_url: str, content: Content, now: float) -> Future[int]:
-        """Resolves with the publication's id when it and its fan-out are on disk."""
+    def append(
+        self,
+        topic: str,
+        self_url: str,
+        content: Content,
+        now: float,
+        along: Callable[[Transaction], None] | None = None,
+    ) -> "asyncio.Future[int]":
+        """Resolves with the publication's id when it and its fan-out are on disk, and with them what goes `along`."""
 
         def work(tx: Transaction) -> int:
             rows = tx.execute(
@@ -79,9 +91,13 @@ class PublicationLog:
                 (topic, self_url, content.content_type, content.body, content.changes, now, content.brought),
             )
             tx.execute("INSERT INTO fanouts VALUES (?, 0)", (rows[0][0],))
+            if along is not None:
+                along(tx)
             return int(rows[0][0])
 
-        return self._database.write(work)
+        if len(content.body) > SHORT_BODY:
+            return asyncio.wrap_future(self._database.write(work))
+        return self._database.transact(work)
 
     def get(self, publication: int) -> HubPublication | None:
         rows = self._database.read(f"SELECT {PUBLICATION_COLUMNS} FROM publications WHERE id = ?", (publication,))  # noqa: S608
@@ -153,8 +169,10 @@ class PublicationLog:
         )
         return rows[0][0] if rows else None
 
-    def save(self, batch: Batch, now: float) -> Future[None]:
-        return self._database.write(lambda tx: _apply(tx, batch, now))
+    def save(self, batch: Batch, now: float) -> "asyncio.Future[None]":
+        if batch.changes <= SHORT_BATCH:
+            return self._database.transact(lambda tx: _apply(tx, batch, now))
+        return asyncio.wrap_future(self._database.write(lambda tx: _apply(tx, batch, now)))
 
     # For people
 

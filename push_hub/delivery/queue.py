@@ -400,13 +400,14 @@ class DeliveryQueue:
     # Writing
 
     @property
+    def is_pressing(self) -> bool:
+        """Whether the batch should go to disk at once: somebody's next try, or room for more, depends on it."""
+        return self.batch.is_pressing or self.batch.released >= self._limits.chunk // BATCHES_PER_CHUNK
+
+    @property
     def wants_saving(self) -> bool:
-        """Whether the batch should go to disk now, rather than grow."""
-        batch = self.batch
-        if batch.is_pressing:
-            return True
-        enough = self._limits.chunk // BATCHES_PER_CHUNK
-        return bool(batch) and (not self.in_flight or batch.released >= enough)
+        """Whether the batch should go to disk soon, rather than grow."""
+        return bool(self.batch) and (self.is_pressing or not self.in_flight)
 
     def take_batch(self) -> Batch:
         batch, self.batch = self.batch, Batch()

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import suppress
 
 from push_hub.delivery.batch import Batch
@@ -11,6 +10,8 @@ from push_hub.delivery.queue import DeliveryQueue
 from storage import StorageError
 
 SAVE_RETRY = 1.0
+COMPANY = 0.02
+"""Seconds that positions alone wait for others, or for a publication whose commit they share."""
 
 Clock = Callable[[], float]
 
@@ -33,6 +34,8 @@ class Saver:
         self._failed = failed
         self._batch: Batch | None = None
         self._under_way = False
+        self._done: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -44,7 +47,10 @@ class Saver:
         if self._under_way:
             return
         if self._batch is None:
-            if not (self._queue.wants_saving or (everything and self._queue.batch)):
+            if not everything and not self._queue.is_pressing:
+                self._wait_for_company()
+                return
+            if not self._queue.batch:
                 return
             self._batch = self._queue.take_batch()
         batch = self._batch
@@ -55,9 +61,27 @@ class Saver:
         except StorageError as error:
             self._later(loop, error)
             return
-        done.add_done_callback(lambda future: call_on(loop, self._ended, batch, future))
+        self._done = done
+        done.add_done_callback(lambda future: self._ended(batch, future))
 
-    def _ended(self, batch: Batch, done: "Future[None]") -> None:
+    async def settled(self) -> None:
+        """What has happened until now is on disk, or the store has trouble."""
+        for _ in range(2):  # what is under way, and what came since it began
+            self.flush(everything=True)
+            if self._done is None or self._done.done():
+                return
+            with suppress(StorageError):
+                await asyncio.shield(self._done)
+
+    def _wait_for_company(self) -> None:
+        if self._queue.wants_saving and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(COMPANY, self._waited)
+
+    def _waited(self) -> None:
+        self._timer = None
+        self.flush(everything=True)
+
+    def _ended(self, batch: Batch, done: "asyncio.Future[None]") -> None:
         error = done.exception()
         if error is not None:
             self._later(asyncio.get_running_loop(), error)

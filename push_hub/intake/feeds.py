@@ -91,10 +91,10 @@ def read_feed(body: bytes, content_type: str = "") -> Feed:
     if charset is not None and width_of(body) is Width.BYTE:
         # The header outranks the declaration (RFC 7303), but servers guess: the declaration gets its turn too.
         try:
-            return _Reader(body, charset[1]).read()
+            return ExactReader(body, charset[1]).read()
         except NotAFeedError:
             pass
-    return _Reader(body, None).read()
+    return ExactReader(body, None).read()
 
 
 def unseen(feed: Feed, seen: Mapping[bytes, bytes]) -> list[FeedEntry]:
@@ -135,7 +135,7 @@ def told_apart(entries: Sequence[FeedEntry]) -> list[FeedEntry]:
     ]
 
 
-class _Reader:
+class ExactReader:
     """The handlers of one expat pass."""
 
     def __init__(self, body: bytes, encoding: str | None) -> None:

@@ -57,7 +57,7 @@ class DocumentInspector:
         feed = await self._reader.read(topic, content.content_type, content.body)
         if feed is None:
             return whole
-        return await self._threads.run(self._compare, topic, whole, feed, source)
+        return await self._threads.run_on(content.body, self._compare, topic, whole, feed, source)
 
     def _compare(self, topic: str, whole: Inspection, feed: Feed, source: FetchSource) -> Inspection:
         new = unseen(feed, self._store.seen(topic))

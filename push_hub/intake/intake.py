@@ -2,7 +2,8 @@
 
 Why no acknowledged ping is lost or waits for ever, whenever the process is killed or the store fails:
 
-- `ping` returns after its rows are committed. A row is deleted in the transaction that stores what its visit found,
+- `ping` returns after its rows are committed, or, when its topic was fetched at once and that went quickly, after what
+  was found is. A row is deleted in the transaction that stores what its visit found,
   and only if the row is not newer than the one read before the request was sent. A ping that came in meanwhile stays.
 - A visit that fails on our own side (full disk, busy sink) is repeated until it works.
 - The sweep goes round the rows on disk and asks for every topic that nobody is busy with: at the start, as fast as the
@@ -10,22 +11,23 @@ Why no acknowledged ping is lost or waits for ever, whenever the process is kill
 """
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 
 from push_hub.intake.config import IntakeConfig
 from push_hub.intake.events import IntakeEvent, Observer, PingsRefused, PingsStored, PingsUnwanted, SweepFailed
 from push_hub.intake.parsers import ParserPool
 from push_hub.intake.ports import FeedReader, Fetch, PublicationSink, reason_of
 from push_hub.intake.queue import FetchQueue
-from push_hub.intake.store import Added, IntakeStore
+from push_hub.intake.store import PING_STEP, Added, IntakeStore
 from push_hub.intake.threads import Threads
-from push_hub.intake.visit import Visits
+from push_hub.intake.visit import EarlyPing, Visits
 from push_hub.model import Content
 from push_hub.ports import Elsewhere, Nowhere, OverloadedError
 from serving.fairness import KnownPrefixes
 from storage import Database, DatabaseBusyError
+
+EARLY_PATIENCE = 0.01
+"""Seconds that a ping waits for its fetch before it is stored by itself."""
 
 
 class Intake:
@@ -107,30 +109,58 @@ class Intake:
         await self._idle.wait()
 
     async def ping(self, topics: Sequence[str], client: str = "") -> None:
-        """Returns once the pings are on disk. Raises `OverloadedError`.
+        """Returns once the pings, or what they led to, are on disk. Raises `OverloadedError`.
 
         What nobody wants is not fetched: that it was pinged is remembered for a while, charged to `client`.
         """
         topics = list(dict.fromkeys(topics))
+        now = self._clock()
+        has_begun = len(topics) == 1 and self._begun(topics[0], now)
+        if has_begun and await self._is_covered(topics[0]):
+            self._observe(PingsStored(1))
+            return
+        await self._store_pings(topics, client, now, has_begun)
+
+    def _begun(self, topic: str, now: float) -> bool:
+        """Fetch at once what may be fetched at once."""
+        if not self._running or topic in self._queue or len(self._queue) >= self._config.max_waiting_topics:
+            return False
+        if not (self._store.is_wanted(topic) or self._elsewhere.wants(topic)):
+            return False
+        early = EarlyPing(now, asyncio.get_running_loop().create_future())
+        self._visits.early[topic] = early
+        self._ask([topic])
+        if self._queue.is_active(topic):
+            return True
+        del self._visits.early[topic]
+        return False
+
+    async def _is_covered(self, topic: str) -> bool:
+        """Give the fetch a moment: quick ones need one commit for ping and publication together, not two."""
+        early = self._visits.early[topic]
+        await asyncio.wait((early.covered,), timeout=EARLY_PATIENCE)
+        if early.covered.done() or early.is_written:
+            return await early.covered
+        return False
+
+    async def _store_pings(self, topics: Sequence[str], client: str, now: float, has_begun: bool) -> None:
+        """`has_begun`: their fetch is under way, and will see what they are about."""
+        early = [self._visits.early[topic].received for topic in topics if topic in self._visits.early]
+        if early and not has_begun:  # a fetch that answers those before must not answer these
+            now = max(now, max(early) + PING_STEP)
         new = sum(topic not in self._queue for topic in topics)
         if len(self._queue) + self._reserved + new > self._config.max_waiting_topics:
             self._observe(PingsRefused(len(topics)))
             raise OverloadedError(self._config.busy_retry_after, "too many topics are waiting to be fetched")
         try:
-            stored = self._store.add_pings(topics, client, self._clock(), self._elsewhere.wants)
+            stored = self._store.add_pings(topics, client, now, self._elsewhere.wants)
         except DatabaseBusyError:
             self._observe(PingsRefused(len(topics)))
             raise OverloadedError(self._config.busy_retry_after, "too many writes are waiting") from None
         self._reserved += new
-        loop = asyncio.get_running_loop()
-
-        def committed(done: Future[Added]) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is gone: the rows are for the next start
-                loop.call_soon_threadsafe(self._stored, topics, new, done)
-
         # Not after the await: a sender that goes away must not leave a stored ping lying.
-        stored.add_done_callback(committed)
-        await asyncio.wrap_future(stored)
+        stored.add_done_callback(lambda done: self._stored(topics, new, done, has_begun))
+        await asyncio.shield(stored)
 
     async def offer(self, topic: str, content: Content, self_url: str) -> None:
         """Content an allowed publisher brought along; on disk at return. Raises `OverloadedError`, `RequestError`."""
@@ -177,7 +207,7 @@ class Intake:
         """Topics that were pinged and that nobody wanted, in the order of their names, after this one."""
         return self._store.unwanted.after(topic, limit)
 
-    def _stored(self, topics: Sequence[str], reserved: int, done: Future[Added]) -> None:
+    def _stored(self, topics: Sequence[str], reserved: int, done: "asyncio.Future[Added]", has_begun: bool) -> None:
         self._reserved -= reserved
         if not done.cancelled() and done.exception() is None:
             self._observe(PingsStored(len(topics)))
@@ -188,7 +218,7 @@ class Intake:
                 self._elsewhere.pinged(topic)
             if added.gone:
                 self._elsewhere.forgotten(added.gone)
-            self._ask(added.wanted)
+            self._ask([topic for topic in added.wanted if not has_begun or topic not in self._queue])
         else:
             self._pump()
 
@@ -238,9 +268,14 @@ class Intake:
 
     async def _run(self, topic: str) -> None:
         retry_at: float | None = None
+        is_done = False
         try:
             retry_at = await self._visits.visit(topic)
+            is_done = retry_at is None
         finally:
+            early = self._visits.early.pop(topic, None)
+            if early is not None and not early.covered.done():
+                early.covered.set_result(is_done)
             again = self._queue.finished(topic)
             if retry_at is not None and not again:
                 self._queue.ask_later(topic, retry_at)

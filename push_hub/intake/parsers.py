@@ -3,6 +3,8 @@
 feedparser is pure Python: in a thread it would take the interpreter away from the event loop for milliseconds at a
 time, and could not be stopped. In a process of its own it can, and the other processor core is put to use.
 
+What is plain (`plain`) is taken apart by the hub itself, in a time that is bounded by what plain is.
+
 Whatever happens to a parser (too slow, killed, out of memory), its document is passed on whole: no ping waits for it.
 One network has at most one parser at a time, whatever names its origins have, and so many seconds of them in a while:
 slow documents of one publisher leave the others theirs.
@@ -19,6 +21,7 @@ from push_hub.intake.config import IntakeConfig
 from push_hub.intake.events import Observer, ParserGaveUp, ParsersDisagreed
 from push_hub.intake.feeds import Feed
 from push_hub.intake.packing import MAX_PACKED, unpacked
+from push_hub.intake.plain import plain_feed
 from push_hub.intake.ports import reason_of
 from push_hub.intake.threads import Threads
 from push_hub.intake.worker import ANSWER, QUESTION, ParseVerdict
@@ -120,6 +123,9 @@ class ParserPool:
 
     async def read(self, topic: str, content_type: str, body: bytes) -> Feed | None:
         """None for what is no feed, and when the parsers disagree or give up. Raises `UnsafeXmlError`."""
+        plain = self._plain(topic, content_type, body)
+        if plain is not None:
+            return plain
         try:
             if len(body) > self._config.parse_max_bytes:
                 raise ParserError(f"larger than {self._config.parse_max_bytes} bytes")
@@ -138,6 +144,17 @@ class ParserPool:
             elif verdict is ParseVerdict.DISAGREEMENT:
                 self._observer(ParsersDisagreed(topic, words))
         return None
+
+    def _plain(self, topic: str, content_type: str, body: bytes) -> Feed | None:
+        """Here and now, when it is so plain that nobody needs to be asked. It costs its network's time all the same."""
+        prefix = self._prefixes.of_url(topic)
+        began = self._clock()
+        if self._budgets.left(prefix, began) <= 0:
+            return None
+        feed = plain_feed(body, content_type)
+        now = self._clock()
+        self._budgets.spend(prefix, now - began, now)
+        return feed
 
     @asynccontextmanager
     async def _place(self, topic: str) -> AsyncIterator[None]:

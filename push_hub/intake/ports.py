@@ -5,6 +5,7 @@ from typing import Protocol
 
 from push_hub.intake.feeds import Feed
 from push_hub.model import Content, HubPublication
+from storage import Transaction
 
 
 class HeaderLookup(Protocol):
@@ -66,9 +67,11 @@ class FeedReader(Protocol):
 
 
 class PublicationSink(Protocol):
-    """Takes a new state of a topic; returns once it is on disk."""
+    """Takes a new state of a topic; returns once it is on disk, and with it, in one transaction, what goes `along`."""
 
-    async def accept(self, topic: str, self_url: str, content: Content) -> HubPublication: ...
+    async def accept(
+        self, topic: str, self_url: str, content: Content, along: Callable[[Transaction], None] | None = None
+    ) -> HubPublication: ...
 
 
 MAX_REASON = 300

@@ -42,6 +42,10 @@ class FetchQueue:
     def __contains__(self, topic: str) -> bool:
         return topic in self._waiting or topic in self._later or topic in self._active
 
+    def is_active(self, topic: str) -> bool:
+        """Whether it is being fetched."""
+        return topic in self._active
+
     def retries_near(self, topic: str) -> int:
         """Retries that wait for the network that this topic is in."""
         return self._retries_on.get(self._prefixes.of_url(topic), 0)

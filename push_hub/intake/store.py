@@ -1,7 +1,7 @@
 """The intake's rows: pings that wait, what is known of a topic's source, which entries were seen."""
 
+import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from push_hub.intake.config import IntakeConfig
@@ -40,6 +40,9 @@ MIGRATIONS = [
     UNWANTED_PINGS,
 ]
 
+NO_HINTS = PollHints()
+SHORT_UPDATE = 64
+"""Entries that are written down on the event loop; more of them are for the writer's thread."""
 PING_STEP = 1e-6
 """Each ping of a topic raises `received_at` by at least this, so that a fetch can tell which pings it answered."""
 
@@ -56,6 +59,9 @@ class FetchSource:
     moved_at: float = 0.0
     poll_every: float | None = None
     hints: PollHints = field(default_factory=PollHints)
+    pinged_until: float | None = None
+    """When the newest ping that is stored was received."""
+    subscribers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +108,10 @@ class IntakeStore:
         self._max_entries = config.max_entries_kept
         self.unwanted = UnwantedPings(database, config)
 
-    def add_pings(self, topics: Sequence[str], client: str, now: float, wants: Callable[[str], bool]) -> Future[Added]:
-        """`wants` is about subscribers elsewhere."""
+    def add_pings(
+        self, topics: Sequence[str], client: str, now: float, wants: Callable[[str], bool]
+    ) -> "asyncio.Future[Added]":
+        """`now`: when they were received. `wants` is about subscribers elsewhere."""
 
         def work(tx: Transaction) -> Added:
             # Here, because who subscribes at this moment is in a transaction before or after this one.
@@ -121,30 +129,36 @@ class IntakeStore:
             )
             return Added(wanted, unwanted, gone)
 
-        return self._database.write(work)
+        return self._database.transact(work)
+
+    def is_wanted(self, topic: str) -> bool:
+        """Whether somebody is subscribed here."""
+        return bool(self._database.read("SELECT 1 FROM subscriber_counts WHERE topic = ?", (topic,)))
 
     def pings_after(self, topic: str, limit: int) -> list[str]:
         """Pinged topics in the order of their names, after this one."""
         rows = self._database.read("SELECT topic FROM pings WHERE topic > ? ORDER BY topic LIMIT ?", (topic, limit))
         return [str(topic) for (topic,) in rows]
 
-    def pinged_until(self, topic: str) -> float | None:
-        rows = self._database.read("SELECT received_at FROM pings WHERE topic = ?", (topic,))
-        return float(rows[0][0]) if rows else None
-
     def source(self, topic: str) -> FetchSource:
-        rows = self._database.read(
-            "SELECT t.self_url, t.etag, t.last_modified, t.body_digest, t.poll_every, s.validated_url, s.moved_to, "
-            "s.moved_at, s.frame_digest, s.ttl, s.skip_hours, s.skip_days "
-            "FROM topics t LEFT JOIN sources s ON s.topic = t.url WHERE t.url = ?",
-            (topic,),
+        """All that a visit needs to know, in one read: it is asked for before each fetch."""
+        # The kept number of subscribers, not a count of rows: a topic may have a million.
+        ((self_url, etag, modified, digest, every, url, moved_to, moved_at, frame, ttl, hours, days, ping, live),) = (
+            self._database.read(
+                "SELECT t.self_url, t.etag, t.last_modified, t.body_digest, t.poll_every, s.validated_url, s.moved_to, "
+                "s.moved_at, s.frame_digest, s.ttl, s.skip_hours, s.skip_days, "
+                "(SELECT received_at FROM pings WHERE topic = ?1), "
+                "(SELECT live FROM subscriber_counts WHERE topic = ?1) "
+                "FROM (SELECT ?1 AS url) LEFT JOIN topics t USING (url) LEFT JOIN sources s ON s.topic = t.url",
+                (topic,),
+            )
         )
-        if not rows:
-            return FetchSource(topic)
-        self_url, etag, modified, digest, every, url, moved_to, moved_at, frame, ttl, hours, days = rows[0]
-        hints = PollHints(ttl, _from_bits(hours or 0), _from_bits(days or 0))
+        live = live or 0
+        if self_url is None:
+            return FetchSource(topic, pinged_until=ping, subscribers=live)
+        hints = PollHints(ttl, _from_bits(hours), _from_bits(days)) if hours or days or ttl is not None else NO_HINTS
         validators = Validators(url or "", etag, modified)
-        return FetchSource(self_url, validators, digest, frame, moved_to, moved_at or 0.0, every, hints)
+        return FetchSource(self_url, validators, digest, frame, moved_to, moved_at or 0.0, every, hints, ping, live)
 
     def seen(self, topic: str) -> dict[bytes, bytes]:
         return dict(
@@ -172,11 +186,6 @@ class IntakeStore:
         )
         return bool(rows)
 
-    def subscribers(self, topic: str) -> int:
-        # The kept number, not a count of rows: this is asked before each fetch, and a topic may have a million.
-        rows = self._database.read("SELECT live FROM subscriber_counts WHERE topic = ?", (topic,))
-        return int(rows[0][0]) if rows else 0
-
     def due_polls(self, now: float, limit: int) -> list[str]:
         rows = self._database.read(
             "SELECT url FROM topics WHERE poll_at <= ? AND EXISTS "
@@ -200,10 +209,12 @@ class IntakeStore:
             [str(topic) for topic, known in rows if not known], str(rows[-1][0]) if len(rows) == limit else ""
         )
 
-    def finish(self, update: Update) -> Future[None]:
-        return self._database.write(lambda tx: self._finish(tx, update))
+    def finish(self, update: Update) -> "asyncio.Future[None]":
+        if len(update.entries) > SHORT_UPDATE:
+            return asyncio.wrap_future(self._database.write(lambda tx: self.write_down(tx, update)))
+        return self._database.transact(lambda tx: self.write_down(tx, update))
 
-    def _finish(self, tx: Transaction, update: Update) -> None:
+    def write_down(self, tx: Transaction, update: Update) -> None:
         new = update.validators
         tx.execute(
             "INSERT INTO topics (url, self_url, etag, last_modified, body_digest, fetched_at, outcome, poll_every, "
@@ -252,7 +263,7 @@ class IntakeStore:
         entries: Sequence[FeedEntry],
         hints: PollHints | None,
         now: float,
-    ) -> Future[None]:
+    ) -> "asyncio.Future[None]":
         """What a document says that was published before it was taken apart, unless there is a newer one."""
 
         def write(tx: Transaction) -> None:
@@ -264,7 +275,7 @@ class IntakeStore:
             if entries:
                 self._remember(tx, topic, entries, now)
 
-        return self._database.write(write)
+        return asyncio.wrap_future(self._database.write(write))
 
     def _take_hints(self, tx: Transaction, topic: str, hints: PollHints) -> None:
         tx.execute(

@@ -1,10 +1,8 @@
 """One visit to a topic: fetch it (or take what a publisher brought along), publish what is new, write down the rest.
 
-Why nothing is published twice or lost, whenever the process is killed: a new state is given to the sink first, and our
-own state is written after that is on disk. Killed in between, the visit is repeated with the old validators and finds
-the same content «new» again; before it is given to the sink it is compared with the topic's newest publication,
-which is this very content, and only the state is written. If the publisher changed the document once more in between,
-that is a new state and is published: its `changes` then hold the entries of both, so that nobody misses one.
+Why nothing is published twice or lost, whenever the process is killed: a new state and what we remember of it are
+written in one transaction. A hub of before wrote them one after the other, and may have been killed in between: a ping
+that was left over is answered by a visit that compares what it finds with the topic's newest publication.
 
 What a gateway brought from another network was taken apart there before it was sent. When nobody here wants reduced
 documents it is passed on at once, and taken apart afterwards, for those who may want them later.
@@ -13,7 +11,7 @@ documents it is passed on at once, and taken apart afterwards, for those who may
 import asyncio
 import random
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from push_hub.discovery import discover
@@ -52,6 +50,17 @@ QUICK_REPEATS = 3
 """Fetches that were overtaken are repeated at once this often, then with growing pauses."""
 
 
+@dataclass(slots=True)
+class EarlyPing:
+    """A ping that is looked into before it is stored: when all goes well, one transaction holds both."""
+
+    received: float
+    covered: "asyncio.Future[bool]"
+    """True: what its visit left behind is on disk, and the ping with it. False: it must be stored by itself."""
+    is_written: bool = False
+    """Whether that is on its way to the disk."""
+
+
 class Visits:
     def __init__(
         self,
@@ -83,9 +92,12 @@ class Visits:
         self._stalls: dict[str, int] = {}
         """Tries that failed on our own side (store, overload). These have no end: the ping was acknowledged."""
         self._overtakes: dict[str, int] = {}
+        self.early: dict[str, EarlyPing] = {}
+        """Of topics that are being fetched."""
         self._behind: dict[str, Inspection] = {}
         """The newest document of each topic that was passed on and is still to be taken apart."""
         self._catching_up: set[asyncio.Task[None]] = set()
+        self._began = clock()
         self._jitter = random.Random()  # noqa: S311 - spreads retries, guards nothing
 
     def fresh_start(self, topic: str) -> None:
@@ -141,7 +153,6 @@ class Visits:
         passed_on = look.changed and self._may_pass_on(topic, content)
         if look.changed and not passed_on:
             look = await self._inspector.take_apart(topic, look, source)
-        await self._publish(topic, self_url, look)
         update = Update(
             topic,
             self_url,
@@ -158,7 +169,10 @@ class Visits:
         if self._config.poll:
             plan = self._plan(source, Seen(look.changed, look.hints or source.hints), pinged=True)
             update = replace(update, poll_every=plan.every, poll_at=plan.at)
-        await asyncio.wrap_future(self._store.finish(update))
+        if look.changed:
+            await self._publish(look.content, update)
+        else:
+            await self._store.finish(update)
         if passed_on:
             self._catch_up_soon(topic, look)
 
@@ -181,9 +195,7 @@ class Visits:
             while (newest := self._behind[topic]) is not look:
                 look = newest
                 apart = await self._inspector.take_apart(topic, look, self._store.source(topic))
-                await asyncio.wrap_future(
-                    self._store.caught_up(topic, look.digest, apart.frame, apart.entries, apart.hints, self._clock())
-                )
+                await self._store.caught_up(topic, look.digest, apart.frame, apart.entries, apart.hints, self._clock())
         except Exception as error:  # it was published: this costs the next update its reduced form, nothing else
             self._observe(DocumentRefused(topic, f"published, but not taken apart: {reason_of(error)}"))
         finally:
@@ -201,8 +213,8 @@ class Visits:
 
     async def _visit(self, topic: str) -> float | None:
         async with self._turns.fetching(topic):
-            answered = self._store.pinged_until(topic)
             source = self._store.source(topic)
+            answered = self._answered(topic, source)
             try:
                 fetched = await self._fetched(topic, source)
                 self._observe(DocumentArrived(topic, fetched.status, len(fetched.body or b"")))
@@ -221,14 +233,20 @@ class Visits:
         self._overtakes.pop(topic, None)
         return None
 
+    def _answered(self, topic: str, source: FetchSource) -> float | None:
+        """Up to when pings are answered by a fetch that begins now."""
+        early = self.early.get(topic)
+        if early is None:
+            return source.pinged_until
+        return max(early.received, source.pinged_until or early.received)
+
     async def _fetched(self, topic: str, source: FetchSource) -> Fetched:
         start = topic
         if source.moved_to and self._clock() - source.moved_at < self._config.permanent_redirect_trust:
             start = source.moved_to
-        subscribers = self._store.subscribers(topic)
         counted = partial(self._lanes.moved, topic)
         return await fetch_document(
-            self._fetch, start, source.validators, subscribers, self._config, self._threads, counted
+            self._fetch, start, source.validators, source.subscribers, self._config, self._threads, counted
         )
 
     def _again(self, topic: str, answered: float | None) -> float | None:
@@ -245,7 +263,7 @@ class Visits:
         content_type = fetched.headers.get("Content-Type") or DEFAULT_TYPE
         update = Update(topic, source.self_url, "", self._clock(), answered)
         look: Inspection | None = None
-        published = False
+        is_news = False
         if fetched.body is not None:
             look = await self._inspector.look(topic, Content(content_type, fetched.body), source)
             links = await self._threads.run_on(
@@ -260,29 +278,36 @@ class Visits:
                 entries=look.entries,
                 hints=look.hints,
             )
-            published = await self._publish(topic, update.self_url, look)
+            is_news = look.changed and not await self._was_published(topic, look.content, source)
         if fetched.moved_to is not None:
             update = replace(update, moved_to=fetched.moved_to, moved_at=self._clock())
         if self._config.poll:
             seen = Seen(
-                published,
+                is_news,
                 (look.hints if look else None) or source.hints,
                 max_age(fetched.headers.get("Cache-Control")),
                 retry_after(fetched.headers.get("Retry-After"), self._clock()),
             )
             plan = self._plan(source, seen, pinged=answered is not None)
             update = replace(update, poll_every=plan.every, poll_at=plan.at)
-        update = replace(update, outcome=_in_words(fetched, look, published))
-        await asyncio.wrap_future(self._store.finish(update))
-        self._observe(TopicFetched(topic, fetched.status, published, look.new_entries if look else None))
+        update = replace(update, outcome=_in_words(fetched, look, is_news))
+        early = self.early.get(topic)
+        if early is not None:
+            early.is_written = True
+        if look is not None and is_news:
+            await self._publish(look.content, update)
+        else:
+            await self._store.finish(update)
+        self._observe(TopicFetched(topic, fetched.status, is_news, look.new_entries if look else None))
 
-    async def _publish(self, topic: str, self_url: str, look: Inspection) -> bool:
-        """True when this was news to the sink."""
-        was_published = self._store.was_published
-        if not look.changed or await self._threads.run_on(look.content.body, was_published, topic, look.content):
+    async def _publish(self, content: Content, update: Update) -> None:
+        await self._sink.accept(update.topic, update.self_url, content, lambda tx: self._store.write_down(tx, update))
+
+    async def _was_published(self, topic: str, content: Content, source: FetchSource) -> bool:
+        """A hub of before this process may have published it, and ended before it could write that down."""
+        if source.pinged_until is not None and source.pinged_until > self._began:
             return False
-        await self._sink.accept(topic, self_url, look.content)
-        return True
+        return await self._threads.run_on(content.body, self._store.was_published, topic, content)
 
     async def _failed(
         self, topic: str, error: FetchFailedError | UnsafeXmlError, answered: float | None
@@ -314,7 +339,7 @@ class Visits:
             if self._config.poll:
                 plan = self._plan(source, Seen(False, source.hints, retry_after=wait), pinged=False)
                 update = replace(update, poll_every=plan.every, poll_at=plan.at)
-            await asyncio.wrap_future(self._store.finish(update))
+            await self._store.finish(update)
         self._observe(FetchFailed(topic, reason, retry_at))
         return retry_at
 

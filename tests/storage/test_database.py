@@ -1,9 +1,11 @@
+import asyncio
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from storage import (
     DatabaseInUseError,
     Migration,
     MigrationError,
+    Row,
     StorageError,
     StorageFullError,
     Transaction,
@@ -213,3 +216,99 @@ def test_nothing_acknowledged_is_lost_by_kill_9(path: Path) -> None:
         connection.close()
         assert stored == list(range(1, len(stored) + 1))
         assert acknowledged <= len(stored) <= acknowledged + 1
+
+
+# Work on an event loop
+
+
+def insertion(number: int) -> Callable[[Transaction], list[Row]]:
+    return lambda transaction: transaction.execute(INSERT, (number,))
+
+
+async def test_work_on_a_loop_is_told_in_one_turn_after_one_commit(path: Path) -> None:
+    with Database.open(path, [NUMBERS]) as database:
+        threads: set[str] = set()
+
+        def work(transaction: Transaction) -> None:
+            threads.add(threading.current_thread().name)
+
+        await asyncio.gather(*(database.transact(work) for _ in range(3)))
+        assert threads == {threading.current_thread().name}
+        several = [database.transact(insertion(number)) for number in (1, 2, 2, 3)]
+        seen: list[int] = []
+        for future in several:
+            future.add_done_callback(lambda _: seen.append(sum(one.done() for one in several)))
+        failed = [type(outcome) for outcome in await asyncio.gather(*several, return_exceptions=True)]
+        assert failed == [list, list, StorageError, list]
+        assert seen == [4, 4, 4, 4]
+        assert numbers(database) == [1, 2, 3]
+
+
+async def test_work_of_a_loop_and_of_threads_take_turns_and_all_is_done(path: Path) -> None:
+    with Database.open(path, [NUMBERS], group_limit=3) as database:
+        outcomes: list[object] = []
+        for turn in range(20):
+            there = [insert(database, 1000 + 10 * turn + number) for number in range(5)]
+            here = [database.transact(insertion(10 * turn + number)) for number in range(5)]
+            outcomes += await asyncio.gather(*here, *map(asyncio.wrap_future, there))
+        assert len(outcomes) == 200
+        assert len(numbers(database)) == 200
+
+
+async def test_what_nobody_waits_for_any_more_is_not_begun(path: Path) -> None:
+    with Database.open(path, [NUMBERS]) as database:
+        given_up, wanted = database.transact(insertion(1)), database.transact(insertion(2))
+        given_up.cancel()
+        await wanted
+        assert numbers(database) == [2]
+
+
+async def test_waiting_work_of_a_loop_is_bounded(path: Path) -> None:
+    with Database.open(path, [NUMBERS], max_waiting=2) as database:
+        waiting = [database.transact(insertion(number)) for number in (1, 2)]
+        with pytest.raises(DatabaseBusyError, match="2 writes are waiting"):
+            database.transact(insertion(3))
+        await asyncio.gather(*waiting)
+
+
+async def test_closing_finishes_the_work_of_a_loop(path: Path) -> None:
+    database = Database.open(path, [NUMBERS])
+    under_way = database.transact(insertion(1))
+    await asyncio.sleep(0)
+    queued = [database.transact(insertion(number)) for number in (2, 3)]
+    database.close()
+    await asyncio.gather(under_way, *queued)
+    with pytest.raises(DatabaseClosedError):
+        database.transact(insertion(4))
+    with Database.open(path) as database:
+        assert numbers(database) == [1, 2, 3]
+
+
+async def test_a_full_store_refuses_only_what_does_not_fit(path: Path) -> None:
+    big = os.urandom(64 * 1024)
+    with Database.open(path, [NUMBERS], max_pages=40) as database:
+        rows = [(number, big) for number in range(10, 20)]
+        outcomes = await asyncio.gather(
+            database.transact(insertion(1)),
+            database.transact(lambda transaction: transaction.execute_many("INSERT INTO numbers VALUES (?, ?)", rows)),
+            database.transact(insertion(2)),
+            return_exceptions=True,
+        )
+        assert isinstance(outcomes[1], StorageFullError)
+        assert numbers(database) == [1, 2]
+        await database.transact(insertion(3))
+        assert numbers(database) == [1, 2, 3]
+
+
+def test_a_loop_that_ended_leaves_no_one_waiting(path: Path) -> None:
+    with Database.open(path, [NUMBERS]) as database:
+
+        async def asked(number: int, wait: bool) -> None:
+            future = database.transact(insertion(number))
+            if wait:
+                await future
+
+        asyncio.run(asked(1, False))
+        asyncio.run(asked(2, True))
+        insert(database, 3).result(10)
+        assert {2, 3} <= set(numbers(database))

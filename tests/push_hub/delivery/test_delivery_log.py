@@ -25,8 +25,12 @@ def kept(database: Database) -> list[int]:
 def fill(database: Database, count: int = 10) -> PublicationLog:
     """Publications of 100 bytes at the times 1, 2, 3, ..., all of them finished."""
     log = PublicationLog(database)
-    for number in range(1, count + 1):
-        log.append(TOPIC, TOPIC, Content("text/plain", b"x" * 60, b"y" * 40), float(number)).result()
+
+    async def append() -> None:
+        for number in range(1, count + 1):
+            await log.append(TOPIC, TOPIC, Content("text/plain", b"x" * 60, b"y" * 40), float(number))
+
+    asyncio.run(append())
     database.write(lambda tx: tx.execute("DELETE FROM fanouts")).result()
     return log
 

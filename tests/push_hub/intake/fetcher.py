@@ -13,7 +13,7 @@ import aiohttp
 from push_hub.intake.ports import FetchError
 from push_hub.model import Content, HubPublication
 from push_hub.ports import Nowhere
-from storage import Database
+from storage import Database, Transaction
 
 
 class Headers:
@@ -166,19 +166,26 @@ class ScriptedFetch:
         return answer
 
 
+Along = Callable[[Transaction], None]
+
+
 class LogSink:
     """The publications table, as the delivery part keeps it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def accept(self, topic: str, self_url: str, content: Content) -> HubPublication:
+    async def accept(self, topic: str, self_url: str, content: Content, along: Along | None = None) -> HubPublication:
         row = (topic, self_url, content.content_type, content.body, content.changes, 1.0)
-        write = self._database.write(
-            lambda tx: tx.execute(
+
+        def work(tx: Transaction) -> int:
+            ((number,),) = tx.execute(
                 "INSERT INTO publications (topic, self_url, content_type, body, changes, accepted_at) "
                 "VALUES (?, ?, ?, ?, ?, ?) RETURNING id",
                 row,
             )
-        )
-        return HubPublication((await asyncio.wrap_future(write))[0][0], topic, self_url, content, 1.0)
+            if along is not None:
+                along(tx)
+            return int(number)
+
+        return HubPublication(await self._database.transact(work), topic, self_url, content, 1.0)

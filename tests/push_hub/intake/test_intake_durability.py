@@ -1,8 +1,7 @@
 """No acknowledged ping is lost or waits for ever; refused content changes nothing."""
 
 import asyncio
-from collections.abc import Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import aiohttp
@@ -11,14 +10,14 @@ import pytest
 from push_hub.hub import TABLES, Hub, HubConfig
 from push_hub.intake import Intake, IntakeConfig
 from push_hub.intake.events import FetchFailed, IntakeEvent
-from push_hub.intake.store import Update
+from push_hub.intake.store import Added, Update
 from push_hub.model import Content, HubPublication
 from push_hub.ports import OverloadedError
 from push_hub.protocol.requests import RequestError
 from push_hub.server import ServerConfig
-from storage import Database, StorageError, StorageFullError
+from storage import Database, StorageError, StorageFullError, Transaction
 from tests.push_hub.harness import until
-from tests.push_hub.intake.fetcher import HeldFetch, LogSink, WantedElsewhere
+from tests.push_hub.intake.fetcher import Along, HeldFetch, LogSink, WantedElsewhere
 
 TOPIC = "http://a.example/feed"
 UNSAFE = b'<!DOCTYPE f [<!ENTITY a SYSTEM "file:///x">]><feed/>'
@@ -66,15 +65,15 @@ def setup(tmp_path: Path) -> Iterator[Setup]:
 
 async def test_a_store_that_fails_long_does_not_strand_the_ping(setup: Setup) -> None:
     intake = setup.intake(max_attempts=2)
-    honest = intake._store.finish
+    honest = intake._store.write_down
     broken = True
 
-    def finish(update: Update) -> Future[None]:
+    def write_down(tx: Transaction, update: Update) -> None:
         if broken:
             raise StorageFullError("no space left")
-        return honest(update)
+        honest(tx, update)
 
-    intake._store.finish = finish  # type: ignore[method-assign]
+    intake._store.write_down = write_down  # type: ignore[method-assign]
     await intake.start()
     await intake.idle()
     await intake.ping([TOPIC])
@@ -97,10 +96,12 @@ async def test_a_busy_sink_is_asked_again_when_it_said(setup: Setup) -> None:
     class Busy(LogSink):
         busy = True
 
-        async def accept(self, topic: str, self_url: str, content: Content) -> HubPublication:
+        async def accept(
+            self, topic: str, self_url: str, content: Content, along: Along | None = None
+        ) -> HubPublication:
             if self.busy:
                 raise OverloadedError(300.0)
-            return await super().accept(topic, self_url, content)
+            return await super().accept(topic, self_url, content, along)
 
     setup.sink = sink = Busy(setup.database)
     intake = setup.intake()
@@ -127,10 +128,12 @@ async def test_more_rows_than_the_bound_are_all_taken_up_after_a_restart(setup: 
     second = setup.intake(max_waiting_topics=20, max_fetches=4, sweep_page=8)
 
     class Counting(LogSink):
-        async def accept(self, topic: str, self_url: str, content: Content) -> HubPublication:
+        async def accept(
+            self, topic: str, self_url: str, content: Content, along: Along | None = None
+        ) -> HubPublication:
             nonlocal longest
             longest = max(longest, len(second._queue))
-            return await super().accept(topic, self_url, content)
+            return await super().accept(topic, self_url, content, along)
 
     second._visits._sink = Counting(setup.database)
     await second.start()
@@ -145,7 +148,7 @@ async def test_a_row_that_nobody_is_busy_with_is_found_by_the_next_round(setup: 
     intake = setup.intake()
     await intake.start()
     await intake.idle()
-    await asyncio.wrap_future(intake._store.add_pings([TOPIC], "", setup.now, lambda _: True))
+    await intake._store.add_pings([TOPIC], "", setup.now, lambda _: True)
     await intake.sweep()
     await intake.idle()
     await intake.stop()
@@ -154,7 +157,7 @@ async def test_a_row_that_nobody_is_busy_with_is_found_by_the_next_round(setup: 
 
 async def test_a_store_that_cannot_be_read_at_the_start_is_read_on_the_next_round(setup: Setup) -> None:
     intake = setup.intake(sweep_every=0.0)
-    await asyncio.wrap_future(intake._store.add_pings([TOPIC], "", setup.now, lambda _: True))
+    await intake._store.add_pings([TOPIC], "", setup.now, lambda _: True)
     honest = intake._store.pings_after
     failures = 3
 
@@ -211,10 +214,12 @@ async def test_a_fetch_does_not_begin_before_content_that_came_earlier_is_stored
     gate, entered = asyncio.Event(), asyncio.Event()
 
     class Slow(LogSink):
-        async def accept(self, topic: str, self_url: str, content: Content) -> HubPublication:
+        async def accept(
+            self, topic: str, self_url: str, content: Content, along: Along | None = None
+        ) -> HubPublication:
             entered.set()
             await gate.wait()
-            return await super().accept(topic, self_url, content)
+            return await super().accept(topic, self_url, content, along)
 
     setup.sink = Slow(setup.database)
     intake = setup.intake()
@@ -238,10 +243,12 @@ async def test_an_offer_is_finished_although_its_sender_went_away(setup: Setup) 
     gate, entered = asyncio.Event(), asyncio.Event()
 
     class Slow(LogSink):
-        async def accept(self, topic: str, self_url: str, content: Content) -> HubPublication:
+        async def accept(
+            self, topic: str, self_url: str, content: Content, along: Along | None = None
+        ) -> HubPublication:
             entered.set()
             await gate.wait()
-            return await super().accept(topic, self_url, content)
+            return await super().accept(topic, self_url, content, along)
 
     setup.sink = Slow(setup.database)
     intake = setup.intake()
@@ -285,3 +292,79 @@ async def test_an_unsafe_fat_ping_is_answered_422_over_http(tmp_path: Path, http
         assert hub.delivery.latest("http://a.example/feed") == []
     finally:
         await hub.stop()
+
+
+# Pings that are looked into at once
+
+
+async def test_a_ping_that_is_answered_quickly_is_never_stored_by_itself(setup: Setup) -> None:
+    stored: list[Sequence[str]] = []
+    intake = setup.intake()
+    honest = intake._store.add_pings
+
+    def add_pings(
+        topics: Sequence[str], client: str, now: float, wants: Callable[[str], bool]
+    ) -> "asyncio.Future[Added]":
+        stored.append(topics)
+        return honest(topics, client, now, wants)
+
+    intake._store.add_pings = add_pings  # type: ignore[method-assign]
+    await intake.start()
+    await intake.idle()
+    await intake.ping([TOPIC])
+    assert (setup.published(), setup.pings(), stored) == ([b"1"], 0, [])
+    await intake.stop()
+
+
+async def test_a_ping_whose_fetch_takes_long_is_on_disk_when_it_is_acknowledged(setup: Setup) -> None:
+    setup.fetch.holding = True
+    intake = setup.intake()
+    await intake.start()
+    await intake.idle()
+    await intake.ping([TOPIC])
+    assert (setup.published(), setup.pings()) == ([], 1)
+    setup.fetch.let_go()
+    await intake.idle()
+    await intake.stop()
+    assert (setup.published(), setup.pings(), setup.fetch.requests) == ([b"1"], 0, 1)
+
+
+async def test_a_ping_during_a_fetch_that_was_begun_at_once_is_not_answered_by_it(setup: Setup) -> None:
+    setup.fetch.holding = True
+    intake = setup.intake()
+    await intake.start()
+    await intake.idle()
+    first = asyncio.create_task(intake.ping([TOPIC]))
+    await until(lambda: setup.fetch.held)
+    setup.fetch.bodies[TOPIC] = b"2"
+    await intake.ping([TOPIC])
+    setup.fetch.let_go()
+    await first
+    await until(lambda: setup.fetch.held)
+    assert setup.pings() == 1, "what the second ping was about is not stored yet"
+    setup.fetch.let_go()
+    await intake.idle()
+    await intake.stop()
+    assert (setup.published(), setup.pings()) == ([b"1", b"2"], 0)
+
+
+async def test_a_ping_whose_fetch_cannot_be_stored_is_not_acknowledged(setup: Setup) -> None:
+    intake = setup.intake()
+    await intake.start()
+    await intake.idle()
+    broken = True
+    honest = setup.database.transact
+
+    def transact(work: Callable[[Transaction], object]) -> "asyncio.Future[object]":
+        if broken:
+            raise StorageFullError("no space left")
+        return honest(work)
+
+    setup.database.transact = transact  # type: ignore[method-assign, assignment]
+    with pytest.raises(StorageFullError):
+        await intake.ping([TOPIC])
+    broken = False
+    await intake.ping([TOPIC])
+    await intake.idle()
+    await intake.stop()
+    assert (setup.published(), setup.pings()) == ([b"1"], 0)

@@ -10,7 +10,6 @@ import re
 import shutil
 import tempfile
 from collections.abc import Coroutine
-from concurrent.futures import Future
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
@@ -26,10 +25,10 @@ from push_hub.intake.feeds import Feed
 from push_hub.intake.store import Update
 from push_hub.intake.turns import TopicTurns
 from push_hub.model import Content, HubPublication
-from storage import Database, StorageError
+from storage import Database, StorageError, Transaction
 from tests.push_hub.harness import until
 from tests.push_hub.intake.feeds import Item, atom
-from tests.push_hub.intake.fetcher import HeldFetch, LogSink, WantedElsewhere
+from tests.push_hub.intake.fetcher import Along, HeldFetch, LogSink, WantedElsewhere
 
 T = TypeVar("T")
 TOPICS = TEXT, FEED = ("http://a.example/text", "http://a.example/feed")
@@ -74,11 +73,11 @@ class FailingSink(LogSink):
         super().__init__(database)
         self.failures: list[str] = []
 
-    async def accept(self, topic: str, self_url: str, content: Content) -> HubPublication:
+    async def accept(self, topic: str, self_url: str, content: Content, along: Along | None = None) -> HubPublication:
         how = self.failures.pop(0) if self.failures else ""
         if how == "before":
             raise StorageError("injected: before")
-        publication = await super().accept(topic, self_url, content)
+        publication = await super().accept(topic, self_url, content, along)
         if how == "after":
             raise StorageError("injected: after")
         return publication
@@ -121,17 +120,15 @@ class IntakeMachine(RuleBasedStateMachine):
             reader=self.reader,
             elsewhere=WantedElsewhere(),
         )
-        honest = self.intake._store.finish
+        honest = self.intake._store.write_down
 
-        def finish(update: Update) -> Future[None]:
+        def write_down(tx: Transaction, update: Update) -> None:
             if self.finish_failures:
                 self.finish_failures -= 1
-                failed: Future[None] = Future()
-                failed.set_exception(StorageError("injected: finish"))
-                return failed
-            return honest(update)
+                raise StorageError("injected: finish")
+            honest(tx, update)
 
-        self.intake._store.finish = finish  # type: ignore[method-assign]
+        self.intake._store.write_down = write_down  # type: ignore[method-assign]
         self.do(self.intake.start())
 
     @rule(topic=topics)
@@ -216,7 +213,11 @@ class IntakeMachine(RuleBasedStateMachine):
         self.start()
 
     def flush(self) -> None:
-        self.do(asyncio.wrap_future(self.database.write(lambda tx: None), loop=self.loop))
+        async def written() -> None:
+            await self.database.transact(lambda tx: None)
+            await asyncio.wrap_future(self.database.write(lambda tx: None))
+
+        self.do(written())
 
     def note_answers(self) -> None:
         for task in [task for task in self.offers if task.done()]:

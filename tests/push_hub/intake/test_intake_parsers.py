@@ -22,7 +22,7 @@ from push_hub.intake.threads import WORTH_A_THREAD, Threads
 from push_hub.xmlguard import UnsafeXmlError
 from storage import Database
 from tests.push_hub.harness import until
-from tests.push_hub.intake.feeds import Item, Story, atom, wild_feed
+from tests.push_hub.intake.feeds import Item, Story, odd, wild_feed
 from tests.push_hub.intake.fetcher import HeldFetch, LogSink, WantedElsewhere
 
 ATOM = "application/atom+xml"
@@ -256,7 +256,7 @@ async def setup_in(path: Path, **config: float) -> AsyncIterator[Setup]:
 
 async def test_a_ping_whose_parser_is_killed_is_published_whole(tmp_path: Path) -> None:
     async with setup_in(tmp_path, parser_memory=1024) as setup:
-        first, second = atom([Item("a")]), atom([Item("b"), Item("a")])
+        first, second = odd([Item("a")]), odd([Item("b"), Item("a")])
         await setup.ping(first)
         await setup.ping(second)
         await setup.ping(second)
@@ -267,35 +267,35 @@ async def test_a_ping_whose_parser_is_killed_is_published_whole(tmp_path: Path) 
 
 async def test_a_ping_is_published_although_its_parser_was_killed_at_work(tmp_path: Path) -> None:
     async with setup_in(tmp_path) as setup:
-        await setup.ping(atom([Item("a")]))
+        await setup.ping(odd([Item("a")]))
         pool = setup.intake._reader
         assert isinstance(pool, ParserPool)
         (pid,) = pool.pids
         os.kill(pid, signal.SIGSTOP)
-        second = atom([Item("b"), Item("a")])
+        second = odd([Item("b"), Item("a")])
         setup.fetch.bodies[A] = second
         await setup.intake.ping([A])
         await until(lambda: not pool._free)
         os.kill(pid, signal.SIGKILL)
         await setup.intake.idle()
-        assert setup.published()[1] == (second, atom([Item("b")]))
+        assert setup.published()[1] == (second, odd([Item("b")]))
         assert setup.pings() == []
 
 
 async def test_a_hub_stopped_while_parsing_keeps_the_ping_for_the_next_start(tmp_path: Path) -> None:
     async with setup_in(tmp_path) as setup:
-        await setup.ping(atom([Item("a")]))
+        await setup.ping(odd([Item("a")]))
         pool = setup.intake._reader
         assert isinstance(pool, ParserPool)
         os.kill(pool.pids[0], signal.SIGSTOP)
-        setup.fetch.bodies[A] = atom([Item("b")])
+        setup.fetch.bodies[A] = odd([Item("b")])
         await setup.intake.ping([A])
         await until(lambda: not pool._free)
         await setup.intake.stop()
         assert len(setup.pings()) == 1
         assert len(setup.published()) == 1
     async with setup_in(tmp_path) as setup:
-        setup.fetch.bodies[A] = atom([Item("b")])
+        setup.fetch.bodies[A] = odd([Item("b")])
         await setup.intake.sweep()
         await setup.intake.idle()
         assert setup.pings() == []

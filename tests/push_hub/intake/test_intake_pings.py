@@ -1,7 +1,6 @@
 """Pings through the intake over real sockets: an origin server on loopback, a store on disk."""
 
 import asyncio
-import contextlib
 import gzip
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,9 +13,10 @@ from aiohttp.test_utils import TestServer
 from push_hub.hub import TABLES
 from push_hub.intake import Intake, IntakeConfig
 from push_hub.intake.events import IntakeEvent
+from push_hub.intake.store import Update
 from push_hub.model import Content
 from push_hub.ports import OverloadedError
-from storage import Database
+from storage import Database, StorageError, Transaction
 from tests.push_hub.intake.feeds import Item, atom
 from tests.push_hub.intake.fetcher import AiohttpFetch, LogSink, WantedElsewhere
 
@@ -232,14 +232,28 @@ async def test_pings_survive_a_stop_before_their_fetch(hub: Setup) -> None:
     assert len(hub.published()) == 1
 
 
-async def test_killed_between_publication_and_state_publishes_once(hub: Setup) -> None:
+async def test_publication_and_state_are_written_together_or_not_at_all(hub: Setup) -> None:
     hub.origin.set("/feed", atom([Item("a")]), Content_Type=ATOM, ETag='"1"')
     await hub.intake.stop()
     intake = hub.another()
-    intake._store.finish = lambda update: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[method-assign]
+    honest = intake._store.write_down
+
+    def half(tx: Transaction, update: Update) -> None:
+        honest(tx, update)
+        raise StorageError("the disk fails now")
+
+    intake._store.write_down = half  # type: ignore[method-assign]
     await intake.ping([hub.url("/feed")])
-    with contextlib.suppress(KeyboardInterrupt):
-        await intake._visits.visit(hub.url("/feed"))
+    assert await intake._visits.visit(hub.url("/feed")) is not None
+    assert (len(hub.published()), hub.pings()) == (0, 1)
+    assert hub.database.read("SELECT * FROM topics") == []
+
+
+async def test_what_a_hub_of_before_published_and_did_not_write_down_is_published_once(hub: Setup) -> None:
+    hub.origin.set("/feed", atom([Item("a")]), Content_Type=ATOM, ETag='"1"')
+    await hub.intake.stop()
+    await hub.another().ping([hub.url("/feed")])
+    await LogSink(hub.database).accept(hub.url("/feed"), hub.url("/feed"), Content(ATOM, atom([Item("a")])))
     assert (len(hub.published()), hub.pings()) == (1, 1)
     hub.intake = hub.another()
     await hub.intake.start()

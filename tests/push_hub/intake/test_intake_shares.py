@@ -24,7 +24,7 @@ from serving.outbound.addresses import AddressPolicy
 from serving.outbound.client import ClientConfig, OutboundClient
 from storage import Database
 from tests.push_hub.harness import until
-from tests.push_hub.intake.feeds import Item, atom
+from tests.push_hub.intake.feeds import Item, odd
 from tests.push_hub.intake.fetcher import LogSink, WantedElsewhere
 
 ATOM = "application/atom+xml"
@@ -152,7 +152,7 @@ async def test_names_of_one_network_share_a_parser_and_its_time(monkeypatch: pyt
 
         monkeypatch.setattr(pool, "_judged", slow)
         monkeypatch.setattr(pool, "_clock", lambda: now)
-        document = atom([Item("a")])
+        document = odd([Item("a")])
         crowd = [pool.read(f"http://name{n}.domain{n}.example/feed", "slow", document) for n in range(10)]
         crowd_feeds = asyncio.gather(*crowd)
         innocent = await pool.read("http://innocent.example/feed", ATOM, document)
@@ -171,7 +171,7 @@ async def test_very_many_attributes_are_not_taken_apart() -> None:
     events: list[IntakeEvent] = []
     async with pool_at(KnownPrefixes(), events, IntakeConfig()) as pool:
         assert await pool.read("http://a.example/", ATOM, document) is None
-        assert await pool.read("http://a.example/", ATOM, atom([Item("a")])) is not None
+        assert await pool.read("http://a.example/", ATOM, odd([Item("a")])) is not None
 
 
 def test_what_lies_in_the_working_directory_or_pythonpath_is_not_run_by_a_parser(tmp_path: Path) -> None:
