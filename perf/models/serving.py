@@ -41,6 +41,8 @@ class QueueVisits:
     """When service began, or when the message left unserved."""
     done: Times
     fates: Fates
+    served_while: str | None = None
+    """Whose connectivity it waits for."""
 
     @property
     def found(self) -> NDArray[np.int64]:

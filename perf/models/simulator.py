@@ -264,13 +264,14 @@ class _Simulation:
         if queue.servers == 1 and queue.places is None and (mine is None or looks_after or np.isinf(mine).all()):
             started, done = serve_all(at, services, timeline)
             late = np.zeros(len(at), bool) if mine is None else done > mine
-            return QueueVisits(numbers, at, started, done, np.where(late, Fate.EXPIRED, Fate.IN_FLIGHT).astype(np.int8))
+            ends = np.where(late, Fate.EXPIRED, Fate.IN_FLIGHT).astype(np.int8)
+            return QueueVisits(numbers, at, started, done, ends, queue.served_while)
         if looks_after and mine is not None:
             raise ModelError(f"{queue.name}: expiry after service is simulated for one server without a bound only")
         started, done, fates = serve_some(
             at, services, timeline, deadlines=mine, servers=queue.servers, places=queue.places
         )
-        return QueueVisits(numbers, at, started, done, fates)
+        return QueueVisits(numbers, at, started, done, fates, queue.served_while)
 
     def _pass_on(
         self,
