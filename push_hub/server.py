@@ -31,7 +31,7 @@ from push_hub.protocol.requests import (
 from push_hub.protocol.urls import UrlError, normalised
 from push_hub.protocol.verification import intent_of
 from push_hub.verifier import IntentVerifier
-from serving.answers import ALLOWED_HEADERS, PREFLIGHT_SECONDS, HttpError, bearer, body_of, is_one_of, refusal
+from serving.answers import ALLOWED_HEADERS, PREFLIGHT_SECONDS, HttpError, bearer, body_of, refusal
 from serving.events import LimitReached, RequestBroke, RequestRefused
 from serving.fairness import KnownPrefixes
 from serving.gate import Gate, GateConfig, Share, TooManyError
@@ -237,7 +237,7 @@ class HubServer:
         given = bearer(request)
         if given is None:
             raise RequestError("bringing content along needs an allowed publisher's token", 401)
-        if not is_one_of(given, self._config.publisher_tokens):
+        if not self.gate.knows(request, given, self._config.publisher_tokens):
             raise RequestError("this token does not belong to an allowed publisher", 403)
         return True
 

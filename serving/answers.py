@@ -1,9 +1,8 @@
 """How a port answers: refusals are one short line of text, and whatever a handler raises has a status."""
 
 import asyncio
-import hmac
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -198,14 +197,6 @@ def json_answer(value: object, status: int = 200) -> web.Response:
 def bearer(request: web.Request) -> str | None:
     scheme, _, given = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
     return given.strip() if scheme.lower() == "bearer" and given.strip() else None
-
-
-def is_one_of(given: str, tokens: Iterable[str]) -> bool:
-    """Every token is compared, in constant time."""
-    found = False
-    for token in tokens:
-        found |= hmac.compare_digest(token.encode(), given.encode("utf-8", "surrogateescape"))
-    return found
 
 
 async def body_of(request: web.Request, limit: int, seconds: float) -> bytes:

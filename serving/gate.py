@@ -1,6 +1,6 @@
 """How much each client, and each thing that is asked about, may ask for."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from aiohttp import web
@@ -8,6 +8,7 @@ from aiohttp import web
 from serving.events import LimitReached, Observer
 from serving.fairness import prefix_of
 from serving.limits import Limiter, Rate
+from serving.tokens import TokenGuesses
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class Gate:
         self._config = config
         self._clients = Limiter(config.per_client, config.max_keys)
         self._shares = {name: Limiter(share.rate, config.max_keys) for name, share in config.shares.items()}
+        self._guesses = TokenGuesses()
 
     def reconfigure(self, config: GateConfig) -> None:
         """Other rates and proxies from now on; nobody's account is cleared where the rate stays."""
@@ -63,6 +65,12 @@ class Gate:
     def share(self, name: str, key: str) -> None:
         self._take(self._shares[name], key, name, self._config.shares[name].text)
 
+    def knows(self, request: web.Request, given: str, tokens: Iterable[str]) -> bool:
+        """Whether a token that came with a request is one of these. Raises `TooManyError` to whoever guesses."""
+        network, now = self.client_key(request), self._clock()
+        self._pass(self._guesses.wait(network, now), "wrong_tokens", "too many wrong tokens came from your network")
+        return self._guesses.is_known(given, tokens, network, now)
+
     def client_address(self, request: web.Request) -> str:
         address = request.remote or ""
         if address in self._config.trusted_proxies:
@@ -74,7 +82,9 @@ class Gate:
         return prefix_of(self.client_address(request))
 
     def _take(self, limiter: Limiter, key: str, name: str, text: str, tokens: int = 1) -> None:
-        wait = limiter.take(key, self._clock(), tokens)
+        self._pass(limiter.take(key, self._clock(), tokens), name, text)
+
+    def _pass(self, wait: float, name: str, text: str) -> None:
         if wait > 0:
             if self._observer is not None:
                 self._observer(LimitReached(name))

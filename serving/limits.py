@@ -38,5 +38,11 @@ class Limiter:
             self._buckets.popitem(last=False)
         return wait
 
+    def wait(self, key: str, now: float) -> float:
+        """The seconds until a token will be there; 0.0 when one is. None is taken."""
+        level, at = self._buckets.get(key, (self._rate.burst, now))
+        level = min(self._rate.burst, level + max(0.0, now - at) * self._rate.per_second)
+        return max(0.0, min(1.0, self._rate.burst) - level) / self._rate.per_second
+
     def __len__(self) -> int:
         return len(self._buckets)

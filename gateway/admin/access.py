@@ -14,11 +14,11 @@ from enum import IntEnum
 from aiohttp import web
 
 from gateway.admin.config import AdminConfig, is_loopback
-from serving.answers import HttpError, bearer, is_one_of
-from serving.limits import Limiter, Rate
+from serving.answers import HttpError, bearer
+from serving.fairness import prefix_of
+from serving.limits import Limiter
+from serving.tokens import TokenGuesses, is_one_of
 
-WRONG_TOKENS = Rate(0.2, 10)
-"""Tries with a wrong token that one client has."""
 MAX_CLIENTS = 10_000
 WHO_DIGITS = 8
 
@@ -42,7 +42,7 @@ class AdminAccess:
         self._config = config
         self._monotonic = monotonic
         self._requests = Limiter(config.per_client, MAX_CLIENTS)
-        self._wrong = Limiter(WRONG_TOKENS, MAX_CLIENTS)
+        self._guesses = TokenGuesses()
         self.refused = 0
 
     def take_up(self, viewer_tokens: tuple[str, ...], operator_tokens: tuple[str, ...]) -> bool:
@@ -77,14 +77,15 @@ class AdminAccess:
         if given is None:
             self.refused += 1
             raise HttpError(401, "send Authorization: Bearer TOKEN")
-        # Both lists are compared whatever the first says, so that the time tells nothing.
-        operates, looks = is_one_of(given, config.operator_tokens), is_one_of(given, config.viewer_tokens)
-        if not operates and not looks:
+        network, now = prefix_of(address), self._monotonic()
+        wait = self._guesses.wait(network, now)
+        if wait > 0:
             self.refused += 1
-            wait = self._wrong.take(address, self._monotonic())
-            if wait > 0:
-                raise HttpError(429, "too many wrong tokens", wait)
+            raise HttpError(429, "too many wrong tokens came from your network: try again later", wait)
+        if not self._guesses.is_known(given, config.operator_tokens + config.viewer_tokens, network, now):
+            self.refused += 1
             raise HttpError(401, "this token is not known")
+        operates = is_one_of(given, config.operator_tokens)
         who = hashlib.sha256(given.encode("utf-8", "surrogateescape")).hexdigest()[:WHO_DIGITS]
         return Caller(AdminRole.OPERATOR if operates else AdminRole.VIEWER, f"token {who}", address)
 

@@ -13,7 +13,7 @@ import contextlib
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TypeVar
 
 from exchange.keyed_work import KeyedWork
@@ -38,6 +38,7 @@ from gateway.protocols.chat.messages import (
 )
 from gateway.protocols.chat.store import ChatStore, Line, MessageState
 from identifiers import ItemId, Naming, TopicError
+from identifiers.lookalikes import shape, why_misleading
 from identifiers.naming import split_user
 from storage import StorageError, Transaction
 
@@ -46,6 +47,12 @@ RECEIPTS = "/receipts"
 PAGE = 200
 SWEEP_EVERY = 600.0
 DAY = 24 * 3600.0
+RESERVED = frozenset(
+    "abuse admin administrator all anonymous channel everybody everyone gateway guest help here hostmaster hub info mail"
+    " me moderator nobody noreply null operator owner postmaster psph root security service staff support sysadmin"
+    " system undefined webmaster you".split()
+)
+"""Names that speak for whoever runs a place: nobody may have them, nor ones that look like them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +85,13 @@ class ChatConfig:
 
 class TakenError(Exception):
     """Somebody else has that name here."""
+
+
+def check_looks(name: str) -> None:
+    """`ChatError` for a name that may be taken for another one."""
+    wrong = why_misleading(name)
+    if wrong is not None:
+        raise ChatError(f"{name} cannot be somebody's name: {wrong}")
 
 
 class ChatAdapter:
@@ -155,6 +169,8 @@ class ChatAdapter:
 
     async def start(self) -> None:
         """Be subscribed to exactly those somebody talks to, and go on sending and confirming."""
+        await asyncio.to_thread(_reserved_shapes)  # loads a table, which would hold up everybody later
+        await self._write(ChatStore.know_shapes)
         await self.keep_to_rules()
         for user in self.store.senders():
             self._sending.wake(user)
@@ -227,13 +243,17 @@ class ChatAdapter:
     async def claim(self, user: str) -> tuple[str, str]:
         """A name for the one who asks first, with the token that proves it. `ChatError`, `TakenError`."""
         address = self.address(user)
+        name = split_user(address)[0]
+        check_looks(name)
+        if _bare(shape(name)) in _reserved_shapes():
+            raise ChatError(f"{name} is a name that nobody may have here, or looks like one: choose another name")
         token = secrets.token_urlsafe(32)
-        work = partial(ChatStore.claim, address, token, self._clock(), self.config.max_users)
+        work = partial(ChatStore.claim, address, token, shape(name), self._clock(), self.config.max_users)
         done = await self._write(work)
         if done is None:
             raise TakenError(f"there are {self.config.max_users} names here, which is the limit")
         if not done:
-            raise TakenError(f"{address} is somebody else here: choose another name")
+            raise TakenError(f"{address}, or somebody whose name looks the same, is here: choose another name")
         return address, token
 
     async def seen(self, user: str) -> None:
@@ -251,6 +271,7 @@ class ChatAdapter:
         address = address_of(partner)
         if address == user:
             raise ChatError("that is yourself")
+        check_looks(split_user(address)[0])
         self._control.check(Act.SUBSCRIBE, address)
         if not await self._write(partial(ChatStore.open, user, address, self._clock(), self.config.max_partners)):
             raise ChatError(f"you talk to {self.config.max_partners} people, which is the limit: leave one first")
@@ -397,3 +418,12 @@ def _arrive_if_talking(line: Line, keep: int, tx: Transaction) -> bool:
 def _confirmed(user: str, partner: str, places: Sequence[int], tx: Transaction) -> None:
     ChatStore.acknowledged(places, tx)
     ChatStore.greeted(user, partner, tx)
+
+
+def _bare(name: str) -> str:
+    return "".join(character for character in name if character.isalnum())
+
+
+@cache
+def _reserved_shapes() -> frozenset[str]:
+    return frozenset(map(shape, RESERVED))

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from identifiers.lookalikes import shape
 from storage import Database, Migration, Row, Transaction
 
 MIGRATIONS = [
@@ -61,6 +62,15 @@ MIGRATIONS = [
             "DROP INDEX chat_messages_by_state",
             "CREATE INDEX chat_messages_to_send ON chat_messages (user, place) WHERE state = 0",
             "CREATE INDEX chat_messages_owed ON chat_messages (user, partner, place) WHERE state = 4",
+        ],
+    ),
+    Migration(
+        "chat",
+        3,
+        [
+            # What a name looks like; NULL for names of before, until the next start.
+            "ALTER TABLE chat_users ADD COLUMN shape TEXT",
+            "CREATE INDEX chat_users_by_shape ON chat_users (shape)",
         ],
     ),
 ]
@@ -123,14 +133,23 @@ class ChatStore:
         return [str(user) for (user,) in rows]
 
     @staticmethod
-    def claim(user: str, token: str, now: float, max_users: int, tx: Transaction) -> bool | None:
-        """Whether the name is now that token's; None when there is no room for more names."""
-        if tx.execute("SELECT 1 FROM chat_users WHERE user = ?", (user,)):
+    def claim(user: str, token: str, looks: str, now: float, max_users: int, tx: Transaction) -> bool | None:
+        """Whether the name is now that token's; None when there is no room for more names.
+
+        `looks` is what the name looks like: nobody else here has a name that looks the same.
+        """
+        if tx.execute("SELECT 1 FROM chat_users WHERE user = ? OR shape = ?", (user, looks)):
             return False
         if tx.execute("SELECT count(*) FROM chat_users")[0][0] >= max_users:
             return None
-        tx.execute("INSERT INTO chat_users VALUES (?, ?, ?)", (user, token_hash(token), now))
+        tx.execute("INSERT INTO chat_users VALUES (?, ?, ?, ?)", (user, token_hash(token), now, looks))
         return True
+
+    @staticmethod
+    def know_shapes(tx: Transaction) -> None:
+        """Names of a version that did not look at them are looked at now; they stay, also where two look alike."""
+        for (user,) in tx.execute("SELECT user FROM chat_users WHERE shape IS NULL"):
+            tx.execute("UPDATE chat_users SET shape = ? WHERE user = ?", (shape(str(user).rpartition("@")[0]), user))
 
     @staticmethod
     def seen(user: str, now: float, tx: Transaction) -> None:

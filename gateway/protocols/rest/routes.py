@@ -11,7 +11,7 @@ from gateway.model import Asker
 from gateway.protocols.rest.adapter import ITEM_PREFIX, ReaderStream, RestAdapter
 from gateway.web.server import PER_TOPIC
 from serving import sse
-from serving.answers import AnswerMiddleware, HttpError, bearer, body_of, is_one_of, json_answer
+from serving.answers import AnswerMiddleware, HttpError, bearer, body_of, json_answer
 from serving.gate import Gate
 from serving.sse import EventStream
 
@@ -70,7 +70,7 @@ class RestRoutes:
             given = bearer(request)
             if given is None:
                 raise HttpError(401, "publishing here needs a token: Authorization: Bearer ...")
-            if not is_one_of(given, config.tokens):
+            if not self._gate.knows(request, given, config.tokens):
                 raise HttpError(403, "this token may not publish here")
         elif not config.anyone_may_publish:
             raise HttpError(403, "nobody may publish here: the operator can set web.publish_tokens_file")

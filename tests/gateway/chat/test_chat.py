@@ -21,6 +21,7 @@ from gateway.protocols.chat.adapter import ChatConfig
 from gateway.protocols.chat.messages import CONTENT_TYPE, ChatMessage, Receipt, read, write_message, write_receipt
 from gateway.protocols.chat.store import MIGRATIONS, ChatStore, Line, MessageState
 from identifiers import DEFAULT_NAMING
+from identifiers.lookalikes import shape
 from serving.answers import is_known_host
 from serving.events import LimitReached
 from storage import Database, StorageError
@@ -294,6 +295,33 @@ async def test_only_who_has_the_token_reads_or_writes(world: World) -> None:
         plain = await world.http.get(a.url(f"/chat/session?token={alice.token}"), cookies={"token": alice.token})
         assert plain.status == 401
         assert alice.token.encode() not in (world.data / "a" / "gateway.sqlite").read_bytes()
+
+
+async def test_names_that_mislead_are_given_to_nobody(world: World) -> None:
+    async with world.domain("n0", "a") as a:
+        bob = await Person.named(world, a, "bob")
+        taken = {"b0b": 409, "BOB": 409, "admin": 400, "R00T": 400, "no-reply": 400, "\u0430lice": 400, "\uff42ob": 400}
+        for user, status in taken.items():
+            answer = await world.http.post(a.url("/chat/session"), json={"user": user})
+            assert answer.status == status, (user, await answer.text())
+            assert "another name" in await answer.text() or "cannot be somebody's name" in await answer.text()
+        answer = await bob.ask("POST", "conversations", json={"partner": "\u0430lice@b.example"})
+        assert (answer.status, "Cyrillic and Latin" in await answer.text()) == (400, True)
+        await Person.named(world, a, "\u043f\u0438\u0432\u043e")
+        # A name that was given back is free again, in every spelling.
+        assert (await bob.ask("DELETE", "session")).status == 204
+        await Person.named(world, a, "b0b")
+
+
+def test_names_of_before_keep_what_they_look_like_from_the_next_start_on(tmp_path: Path) -> None:
+    database = Database.open(tmp_path / "chat.sqlite", MIGRATIONS)
+    store = ChatStore(database)
+    insert = "INSERT INTO chat_users (user, token, seen_at) VALUES (?, ?, 0)"
+    database.write(lambda tx: [tx.execute(insert, (user, user.encode())) for user in (ALICE, "x")]).result()
+    database.write(ChatStore.know_shapes).result()
+    claim = "alice".replace("l", "1")
+    assert not database.write(lambda tx: store.claim(f"{claim}@a.example", "t", shape(claim), 0.0, 9, tx)).result()
+    database.close()
 
 
 async def test_who_gives_up_a_name_leaves_nothing(world: World) -> None:
