@@ -47,11 +47,12 @@ RECEIPTS = "/receipts"
 PAGE = 200
 SWEEP_EVERY = 600.0
 DAY = 24 * 3600.0
-RESERVED = frozenset(
-    "abuse admin administrator all anonymous channel everybody everyone gateway guest help here hostmaster hub info mail"
-    " me moderator nobody noreply null operator owner postmaster psph root security service staff support sysadmin"
-    " system undefined webmaster you".split()
-)
+RESERVED = frozenset({
+    "abuse", "admin", "administrator", "all", "anonymous", "channel", "everybody", "everyone", "gateway", "guest",
+    "help", "here", "hostmaster", "hub", "info", "mail", "me", "moderator", "nobody", "noreply", "null", "operator",
+    "owner", "postmaster", "psph", "root", "security", "service", "staff", "support", "sysadmin", "system",
+    "undefined", "webmaster", "you",
+})  # fmt: skip
 """Names that speak for whoever runs a place: nobody may have them, nor ones that look like them."""
 
 

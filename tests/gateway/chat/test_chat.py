@@ -309,7 +309,8 @@ async def test_names_that_mislead_are_given_to_nobody(world: World) -> None:
         assert (answer.status, "Cyrillic and Latin" in await answer.text()) == (400, True)
         await Person.named(world, a, "\u043f\u0438\u0432\u043e")
         # A name that was given back is free again, in every spelling.
-        assert (await bob.ask("DELETE", "session")).status == 204
+        async with await bob.ask("DELETE", "session") as answer:
+            assert answer.status == 204
         await Person.named(world, a, "b0b")
 
 
@@ -532,6 +533,7 @@ async def test_a_store_that_fails_under_a_page_ends_its_connection_cleanly(
                 while True:
                     # Nothing that looks like an answer of its own in the middle of the stream.
                     assert not any(line.startswith(b"HTTP/") for line in await page.block())
+        page.answer.close()
         page = await alice.events(0)
         assert (await page.next())[1]["text"] == "one"
         page.answer.close()
