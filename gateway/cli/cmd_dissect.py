@@ -35,8 +35,8 @@ examples:
   wireshark -X lua_script:$(psph dissect --wireshark) trace.pcap
 
 --json prints one object a line and frame: number, time (seconds), source, destination, length, headers (a list
-in order; each has header, its name, and its fields, byte strings as hex), payload_bytes, payload (hex), error
-(or null)."""
+in order; each has header, its name, and its fields, byte strings as hex), payload_bytes, payload (hex), message
+(what the payload says, or null: about, name, fields, carries), error (or null)."""
     parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="the capture file")
     parser.add_argument("--json", action="store_true", help="one JSON object a line instead of a table")
     parser.add_argument("--count", type=int, metavar="N", help="show only the first N frames")
@@ -88,6 +88,7 @@ def as_document(frame: "DissectedFrame") -> dict[str, object]:
         "headers": [{"header": header.kind, **dict(header.fields)} for header in frame.headers],
         "payload_bytes": len(frame.payload),
         "payload": frame.payload.hex(),
+        "message": None if frame.message is None else frame.message.as_document(),
         "error": frame.error,
     }
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from scapy.packet import Packet
 
+from psirp_stack.tools.decoded import DecodedMessage, decode_payload
 from psirp_stack.tools.layers import PSIRPForwarding, PSIRPHeader
 from psirp_stack.tools.pcap import LINKTYPE_ETHERNET, Record
 from psirp_stack.wire.codec import WireError, walk
@@ -38,15 +39,21 @@ class DissectedFrame:
     length: int
     headers: tuple[DissectedHeader, ...]
     payload: bytes
+    message: DecodedMessage | None
+    """What the payload says, where it is no content."""
     error: str | None
     """Why the frame is malformed, None when it is not."""
 
     @property
     def lines(self) -> list[str]:
-        """One for each header, and one for the payload."""
+        """One for each header, one for the payload, and what it says."""
         parts = [header.text for header in self.headers]
         if self.payload:
             parts.append(f"payload {len(self.payload)} bytes")
+        message = self.message
+        while message is not None:
+            parts.append(message.text)
+            message = message.carries
         return parts
 
 
@@ -87,6 +94,7 @@ def dissect_frame(number: int, record: Record, frame: bytes) -> DissectedFrame:
         length=record.wire_length,
         headers=tuple(_headers(frame)),
         payload=payload,
+        message=decode_payload(frame) if payload else None,
         error=error,
     )
 
