@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from gateway.cli.errors import CommandError
+from psirp_stack.emulation.experiment import ExperimentOutcome, perform, simulate, simulated_network
 from psirp_stack.emulation.namespaces import SECRET_FILE, NamespaceError, NamespaceNetwork
-from psirp_stack.emulation.network import EmulatedNetwork, socket_of
+from psirp_stack.emulation.network import EmulatedNetwork, Watcher, socket_of
 from psirp_stack.emulation.plan import GRAPH_FILE, NetworkPlan, PlanError, load
 from psirp_stack.node.api import Client, NotAttachedError
 from storage import StorageError
@@ -23,6 +24,8 @@ EXAMPLES = """
 examples:
   psph net up ring.toml                     a network in one process; applications attach to var/net/NODE.sock
   psph net up ring.toml --netns             the same of real namespaces and veth pairs (root)
+  psph net up experiment.toml --simulated   events and workloads on a virtual clock: minutes of traffic in moments
+  psph net up experiment.toml --result found.json --traces var/traces
   psph net status                           nodes, links, matches, filters, drops
   psph sub --socket var/net/n3.sock http://example.com/feed
 
@@ -36,6 +39,15 @@ ring.toml:
   [[links]]
   between = ["n0", "n4"]
   loss = 0.1
+
+experiment.toml, beside that:
+  seconds = 20                              # it ends by itself, and says what came of it
+  [[workloads]]
+  publisher = "n0"
+  rate = 10                                 # subscribers, bytes, start, stop, item, get
+  [[events]]
+  at = 5
+  cut = ["n1", "n2"]                        # mend, impair, kill, revive
 """
 DEFAULT_DATA = Path("var/net")
 ASK_SECONDS = 3.0
@@ -49,6 +61,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     up = commands.add_parser("up", help="start a network and keep it until interrupted")
     up.add_argument("topology", type=Path, help="the network's description")
     up.add_argument("--netns", action="store_true", help="build it from real namespaces and veth pairs (root)")
+    up.add_argument("--simulated", action="store_true", help="on a virtual clock; for an experiment with `seconds`")
+    up.add_argument("--result", type=Path, metavar="FILE", help="write what came of an experiment, as JSON")
+    up.add_argument("--traces", type=Path, metavar="DIR", help="trace the experiment, for psph report")
     up.add_argument("--data", type=Path, default=DEFAULT_DATA, help="sockets and stores (default: %(default)s)")
     status = commands.add_parser("status", help="ask all nodes of a running network")
     status.add_argument("--data", type=Path, default=DEFAULT_DATA, help="where its sockets are (default: %(default)s)")
@@ -61,8 +76,15 @@ def run(args: argparse.Namespace) -> int:
             return asyncio.run(_status(sorted(args.data.glob("*.sock")), args))
         plan = load(args.topology)
         make_private_folder(args.data, (*plan.graph.names, GRAPH_FILE, SECRET_FILE))
+        if plan.seconds is None and (args.simulated or args.result or args.traces):
+            raise CommandError(
+                "--simulated, --result and --traces are for an experiment: say in the file how many seconds"
+            )
         if args.netns:
             return _up_in_namespaces(plan, args.data)
+        if plan.seconds is not None:
+            show_outcome(run_experiment(plan, args), args.result)
+            return 0
         asyncio.run(_up(plan, args.data))
     except (PlanError, NamespaceError, StorageError, OSError) as error:
         raise CommandError(str(error)) from None
@@ -85,6 +107,52 @@ async def _up(plan: NetworkPlan, data: Path) -> None:
         settled.cancel()
     finally:
         await network.close()
+
+
+def run_experiment(plan: NetworkPlan, args: argparse.Namespace) -> ExperimentOutcome:
+    """On a virtual clock, or live; traced if that is wanted."""
+    from gateway.cli.network_traces import traced_network  # what a network alone does not need
+
+    with traced_network(args.traces, plan, simulated=args.simulated) as tracing:
+        if args.simulated:
+            network = simulated_network(plan, args.data, **tracing.of_simulation())
+            try:
+                tracing.follow(network.clock)
+                return simulate(plan, args.data, network=network)
+            finally:
+                network.close()
+        return asyncio.run(_perform(plan, args.data, tracing.tracer))
+
+
+async def _perform(plan: NetworkPlan, data: Path, watcher: Watcher | None) -> ExperimentOutcome:
+    network = await EmulatedNetwork.start(plan, data, watcher=watcher)
+    try:
+        await network.settled()
+        _say_up(plan, data)
+        return await perform(plan, network, data)
+    finally:
+        await network.close()
+
+
+def show_outcome(outcome: ExperimentOutcome, result: Path | None) -> None:
+    if result is not None:
+        result.write_text(json.dumps(outcome.as_document(), indent=2) + "\n", encoding="utf-8")
+    for at, text in outcome.events:
+        print(f"at {at:g} s: {text}")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    columns = list(outcome.rows[0]) if outcome.rows else []
+    for column in columns:
+        table.add_column(column, justify="left" if column in ("publisher", "reader") else "right", no_wrap=True)
+    for row in outcome.rows:
+        table.add_row(*(_cell(row[column]) for column in columns))
+    Console(width=STATUS_WIDTH, highlight=False).print(table)
+    print(f"{outcome.frames:,} frames, {outcome.lost:,} lost on links")
+
+
+def _cell(value: str | float | None) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "-" if value is None else str(value)
 
 
 def _up_in_namespaces(plan: NetworkPlan, data: Path) -> int:

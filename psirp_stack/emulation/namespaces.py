@@ -31,6 +31,8 @@ class NamespaceNetwork:
 
     def __init__(self, plan: NetworkPlan, data: Path, run_node: Sequence[str] | None = None) -> None:
         """`run_node`: the command that runs a node, given its configuration file as last word."""
+        if plan.placement is not None or plan.change is not None or plan.events or plan.workloads:
+            raise NamespaceError("strategies, events and workloads are for a network of one process: leave out --netns")
         self.plan = plan
         self.data = data
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -162,7 +164,8 @@ def _node_file(plan: NetworkPlan, folder: Path, name: str, interfaces: Sequence[
         lines += ["[[links]]", f'ethernet = "{interface}"']
         if bad != PERFECT:
             keys = ("delay", "jitter", "loss", "duplication", "reorder", "bandwidth")
-            lines.append("impaired = { " + ", ".join(f"{key} = {float(getattr(bad, key))}" for key in keys) + " }")
+            parts = [*(f"{key} = {float(getattr(bad, key))}" for key in keys), f"queue = {bad.queue_limit}"]
+            lines.append("impaired = { " + ", ".join(parts) + " }")
     return "\n".join(lines) + "\n"
 
 

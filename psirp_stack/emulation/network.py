@@ -1,6 +1,7 @@
 """A whole network in one process, on an event loop: real nodes, in-process links, a socket for each node."""
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -12,7 +13,7 @@ from psirp_stack.links.in_process import pair
 from psirp_stack.links.interface import Link
 from psirp_stack.links.tap import TappedLink
 from psirp_stack.node.config import DomainFile, NodeFile, NodeRole, TimesFile
-from psirp_stack.node.core import NodeObserver
+from psirp_stack.node.core import NodeObserver, NodeSettings
 from psirp_stack.node.shell import RunningNode
 
 PERFECT = Impairment()
@@ -55,8 +56,11 @@ class EmulatedNetwork:
         self._graph_file = plan.write_graph(data)
         self._scheduler = LoopScheduler(asyncio.get_running_loop())
         self._cut: set[frozenset[str]] = set()
-        self._quality: dict[frozenset[str], Impairment] = {}
-        """Of links that are not as the plan says any more."""
+        changing = [event.impair or event.cut for event in plan.events if event.impair or event.silently]
+        self._quality: dict[frozenset[str], Impairment] = {
+            frozenset(ends): plan.impairment(*ends) for ends in changing if ends is not None
+        }
+        """Of links that are not as the plan says any more, or will not be."""
         numbers = dict.fromkeys(plan.graph.names, 0)
         self._cables: dict[frozenset[str], tuple[int, tuple[str, str], tuple[int, int]]] = {}
         """Place in the plan, ends, and what these call the link, by the names of the ends."""
@@ -115,6 +119,11 @@ class EmulatedNetwork:
                 self._plug(ends)
                 return
 
+    def frames_lost(self) -> int:
+        """What bad links that are there have lost, or had no room for."""
+        stages = [stage for link in self.links.values() if (stage := _impaired(link)) is not None]
+        return sum(stage.impaired.lost + stage.impaired.queue_full for stage in stages)
+
     async def kill(self, name: str) -> None:
         """End a node; its neighbours' carriers notice. What it has on disk stays."""
         node = self.nodes.pop(name)
@@ -154,7 +163,14 @@ class EmulatedNetwork:
             cache=plan.cache_of(name),
         )
         observer = None if self._watcher is None else self._watcher.observer_of(name)
-        self.nodes[name] = await RunningNode.start(file, self._data, observer)
+        self.nodes[name] = await RunningNode.start(file, self._data, observer, self._changed)
+
+    def _changed(self, settings: NodeSettings) -> NodeSettings:
+        """As the plan's plug-ins want it."""
+        plan = self._plan
+        if plan.placement is not None:
+            settings = replace(settings, tags=plan.placement(plan.graph, plan.seed.encode()))
+        return settings if plan.change is None else plan.change(settings)
 
     def _plug(self, cable: frozenset[str]) -> None:
         place, ends, numbers = self._cables[cable]

@@ -2,11 +2,16 @@
 
 seed = "demo"
 
-[generate]                       # or `edges = "graph.tsv"`, or [[links]] alone
+[generate]                       # or `edges = "graph.tsv"` (GraphML, Rocketfuel, Mini-NDN), or [[links]] alone
 kind = "ring"                    # line, ring, star, grid, backbone
 nodes = 8
 
 tags = "placed"                  # or "random": how bits are given to links; default: placed, up to 256 nodes
+seconds = 30                     # with [[events]] and [[workloads]] (`schedule.py`): an experiment of this length
+
+[strategies]                     # plug-ins, as module:function
+placement = "mine:tags"          # (graph, seed) -> the tags of links and nodes
+node = "mine:settings"           # (settings of a node) -> other settings: transport, memory, times
 
 [roles]
 rendezvous = "n0"                # default: the first node; several, of which one takes over: ["n0", "n4"]
@@ -17,7 +22,7 @@ bytes = 1000000
 strategy = "everywhere"
 nodes = ["n1", "n2"]
 
-[every_link]                     # as bad as wanted: delay, jitter, loss, duplication, reorder, bandwidth
+[every_link]                     # as bad as wanted: delay, jitter, loss, duplication, reorder, bandwidth, queue
 delay = 0.002
 
 [[links]]
@@ -26,20 +31,37 @@ loss = 0.1
 """
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import msgspec
 from msgspec import Meta, Struct
 
-from psirp_stack.edge_list_file import read_edges
+from psirp_stack.control.tag_source import TagSource
+from psirp_stack.emulation.imports import read_network
 from psirp_stack.emulation.names import node_names
+from psirp_stack.emulation.schedule import (
+    MAX_EVENTS,
+    MAX_SECONDS,
+    MAX_WORKLOADS,
+    EventFile,
+    Names,
+    QualityFile,
+    ScheduleError,
+    TimedEvent,
+    Workload,
+    WorkloadFile,
+    event_of,
+    workload_of,
+)
 from psirp_stack.graph import Graph, GraphError, backbone_graph, grid_graph
 from psirp_stack.links.impairment import Impairment
-from psirp_stack.node.config import CacheFile, Fraction, Seconds
+from psirp_stack.node.config import CacheFile
+from psirp_stack.node.core import NodeSettings
 from psirp_stack.pull.cache import StrategyError, strategy_named
 
 MAX_EMULATED_NODES = 2000
@@ -49,6 +71,12 @@ MAX_NODES_PLACED = 256
 NO_CACHE = CacheFile()
 GRAPH_FILE = "graph.tsv"
 """Where the nodes of a network with placed tags read its edges, beside their own files."""
+
+
+PlacementStrategy = Callable[[Graph, bytes], TagSource]
+"""A plug-in that chooses tags for a graph; it gets the domain's seed."""
+SettingsStrategy = Callable[[NodeSettings], NodeSettings]
+"""A plug-in that changes how nodes are run."""
 
 
 class PlanError(ValueError):
@@ -70,16 +98,7 @@ class TagChoice(StrEnum):
     PLACED = "placed"
 
 
-class _Quality(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    delay: Seconds = 0.0
-    jitter: Seconds = 0.0
-    loss: Fraction = 0.0
-    duplication: Fraction = 0.0
-    reorder: Fraction = 0.0
-    bandwidth: Annotated[float, Meta(ge=0.0)] = 0.0
-
-
-class _Link(_Quality, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class _Link(QualityFile, frozen=True, forbid_unknown_fields=True, kw_only=True):
     between: tuple[str, str]
 
 
@@ -96,6 +115,11 @@ class _Roles(Struct, frozen=True, forbid_unknown_fields=True):
     topology: str | tuple[str, ...] = ()
 
 
+class _Strategies(Struct, frozen=True, forbid_unknown_fields=True):
+    placement: str | None = None
+    node: str | None = None
+
+
 class _Cache(CacheFile, frozen=True, forbid_unknown_fields=True):
     nodes: tuple[str, ...] = ()
     """All, when none is named."""
@@ -108,8 +132,12 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
     tags: TagChoice | None = None
     roles: _Roles = _Roles()
     cache: _Cache = _Cache()
-    every_link: _Quality = _Quality()
+    strategies: _Strategies = _Strategies()
+    every_link: QualityFile = QualityFile()
     links: tuple[_Link, ...] = ()
+    seconds: Annotated[float, Meta(gt=0.0, le=MAX_SECONDS)] | None = None
+    events: Annotated[tuple[EventFile, ...], Meta(max_length=MAX_EVENTS)] = ()
+    workloads: Annotated[tuple[WorkloadFile, ...], Meta(max_length=MAX_WORKLOADS)] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +155,12 @@ class NetworkPlan:
     cache: CacheFile = NO_CACHE
     keeps: frozenset[str] = frozenset()
     """Nodes that have memory for versions; with none named, all."""
+    seconds: float | None = None
+    """How long the experiment takes; None for a network that stays up."""
+    events: tuple[TimedEvent, ...] = ()
+    workloads: tuple[Workload, ...] = ()
+    placement: PlacementStrategy | None = None
+    change: SettingsStrategy | None = None
 
     def cache_of(self, node: str) -> CacheFile:
         return self.cache if not self.keeps or node in self.keeps else NO_CACHE
@@ -166,9 +200,9 @@ def plan(document: dict[str, object], folder: Path, source: str = "topology") ->
     except msgspec.ValidationError as error:
         raise PlanError(f"{source}: {str(error).replace('`$.', '`')}") from None
     try:
-        graph, named = _graph(file, folder)
-        usual = _impairment(file.every_link)
-        special = {frozenset(named[name] for name in link.between): _impairment(link) for link in file.links}
+        graph, named, special = _graph(file, folder)
+        usual = file.every_link.impairment()
+        special |= {frozenset(named[name] for name in link.between): link.impairment() for link in file.links}
     except (GraphError, ValueError) as error:
         raise PlanError(f"{source}: {error}") from None
     if len(graph.names) > MAX_EMULATED_NODES:
@@ -181,6 +215,7 @@ def plan(document: dict[str, object], folder: Path, source: str = "topology") ->
         strategy_named(file.cache.strategy)
     except StrategyError as error:
         raise PlanError(f"{source}: `cache.strategy`: {error}") from None
+    events, workloads = _schedule(file, graph, named, source)
     return NetworkPlan(
         file.seed,
         graph,
@@ -191,7 +226,42 @@ def plan(document: dict[str, object], folder: Path, source: str = "topology") ->
         file.tags or usual_tags,
         CacheFile(file.cache.bytes, file.cache.strategy),
         frozenset(keeps),
+        file.seconds,
+        events,
+        workloads,
+        cast("PlacementStrategy | None", _plug_in(file.strategies.placement, "strategies.placement", source)),
+        cast("SettingsStrategy | None", _plug_in(file.strategies.node, "strategies.node", source)),
     )
+
+
+def _schedule(
+    file: _File, graph: Graph, named: dict[str, str], source: str
+) -> tuple[tuple[TimedEvent, ...], tuple[Workload, ...]]:
+    if (file.events or file.workloads) and file.seconds is None:
+        raise PlanError(
+            f"{source}: `seconds`: how long the experiment takes is needed with [[events]] and [[workloads]]"
+        )
+    end = file.seconds or 0.0
+    names = Names(named, graph.names)
+    links = frozenset(frozenset((graph.names[tail], graph.names[head])) for tail, head in graph.links)
+    try:
+        events = [event_of(event, number, names, links) for number, event in enumerate(file.events, 1)]
+        workloads = [
+            workload_of(load, number, names, graph.names, end) for number, load in enumerate(file.workloads, 1)
+        ]
+    except ScheduleError as error:
+        raise PlanError(f"{source}: {error}") from None
+    return tuple(sorted(events, key=lambda event: event.at)), tuple(workloads)
+
+
+def _plug_in(name: str | None, key: str, source: str) -> object:
+    if name is None:
+        return None
+    module, _, function = name.partition(":")
+    try:
+        return getattr(import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise PlanError(f"{source}: `{key}`: {name!r} is no module:function that can be had: {error}") from None
 
 
 def _holders(
@@ -205,14 +275,16 @@ def _holders(
     return tuple(holders)
 
 
-def _graph(file: _File, folder: Path) -> tuple[Graph, dict[str, str]]:
-    """The graph, its nodes named as nodes are, and these names by those in the files."""
+def _graph(file: _File, folder: Path) -> tuple[Graph, dict[str, str], dict[frozenset[str], Impairment]]:
+    """The graph, its nodes named as nodes are, these names by those in the files, and what files say of links."""
+    quality: dict[frozenset[str], Impairment] = {}
     if file.generate is not None and file.edges is not None:
         raise PlanError("give either `generate` or `edges`, not both")
     if file.generate is not None:
         graph = _generated(file.generate)
     elif file.edges is not None:
-        graph = read_edges(folder / file.edges)
+        imported = read_network(folder / file.edges)
+        graph, quality = imported.graph, imported.quality
     else:
         graph = Graph.from_edges([], [])
     named = node_names([*graph.names, *(name for link in file.links for name in link.between)])
@@ -229,7 +301,8 @@ def _graph(file: _File, folder: Path) -> tuple[Graph, dict[str, str]]:
             edges.append((names.index(ends[0]), names.index(ends[1])))
     if not edges:
         raise PlanError("no links: give `generate`, `edges` or [[links]]")
-    return Graph.from_edges(names, edges), named
+    special = {frozenset(named[name] for name in ends): bad for ends, bad in quality.items()}
+    return Graph.from_edges(names, edges), named, special
 
 
 def _generated(given: _Generate) -> Graph:
@@ -250,9 +323,3 @@ def _generated(given: _Generate) -> Graph:
             return Graph.from_edges([f"n{n}" for n in range(len(grid.names))], grid.links[::2])
         case GraphShape.BACKBONE:
             return backbone_graph(count, given.links or min(2 * count, count * (count - 1) // 2), given.seed)
-
-
-def _impairment(quality: _Quality) -> Impairment:
-    return Impairment(
-        quality.delay, quality.jitter, quality.loss, quality.duplication, quality.reorder, quality.bandwidth
-    )

@@ -5,7 +5,7 @@ and mended, while applications go on.
 """
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -71,6 +71,8 @@ class SimulatedApplication:
         self.got: dict[int, list[VersionGot]] = {}
         """Versions that were asked for, by the number of the request."""
         self.slow = False
+        self.listener: Callable[[ReceivedVersion | int], None] | None = None
+        """Told of each version that comes, asked for once or subscribed to, and how many cannot be had any more."""
         self._network = network
         self._node = node
         self._numbers = 0
@@ -169,6 +171,8 @@ class SimulatedApplication:
             case ReceivedVersion():
                 item = ItemId(Identifier(told.sid), Identifier(told.rid))
                 self.received.setdefault(item, []).append(told)
+                if self.listener is not None:
+                    self.listener(told)
                 if self.slow:
                     self._waiting.append(told)
                 else:
@@ -178,7 +182,11 @@ class SimulatedApplication:
                 self.scopes.append(told)
             case Skipped():
                 self.skipped.append(told)
+                if self.listener is not None:
+                    self.listener(told.count)
             case VersionGot():
+                if self.listener is not None:
+                    self.listener(told.version)
                 self.got.setdefault(told.number, []).append(told)
             case Done() | Why() | ItemsFound():
                 self._answers[told.number] = told
@@ -206,12 +214,14 @@ class SimulatedNetwork:
         rendezvous: RendezvousConfig | None = None,
         signatures: Callable[[str], NodeSignatures] = NodeSignatures,
         mtu: int = 1500,
+        may_change: Iterable[tuple[str, str]] = (),
         tap: Tap | None = None,
         observer_of: Callable[[str], NodeObserver] | None = None,
     ) -> None:
         """`roles` by node name; without them, the first node has both. `data` holds the rendezvous' store.
 
-        `impairments` of single links, by sender and receiver, go before the `impairment` of all.
+        `impairments` of single links, by sender and receiver, go before the `impairment` of all. Those of `may_change`
+        are made worse or better (`impair`) without going down.
 
         `tap` is told of every frame that a node sends by a link, before the link loses it or not; the observer of a
         node, what becomes of publications there.
@@ -235,6 +245,8 @@ class SimulatedNetwork:
         self._boots = 0
         self._cables: dict[frozenset[str], _Cable] = {}
         self._lines: list[ImpairedLink] = []
+        self._stages: dict[tuple[str, str], ImpairedLink] = {}
+        self._may_change = {frozenset(ends) for ends in may_change}
         self._stores: dict[str, Rendezvous] = {}
         self._woken: dict[str, float] = {}
         for tail, head in graph.links:
@@ -306,6 +318,19 @@ class SimulatedNetwork:
         if all(end in self.nodes for end in cable.ends):
             self._plug(cable)
 
+    def impair(self, a: str, b: str, quality: Impairment) -> None:
+        """Make a link as bad, or as good, as this from now on. One that was perfect so far, and is not among those
+        that `may_change`, goes down and comes up for it."""
+        cable = self._cables[frozenset((a, b))]
+        self._impairments[a, b] = self._impairments[b, a] = quality
+        stages = [self._stages.get(ends) for ends in ((a, b), (b, a))]
+        for stage in stages:
+            if stage is not None:
+                stage.impairment = quality
+        if None in stages and not cable.cut and cable.carriers:
+            self._unplug(cable)
+            self._plug(cable)
+
     def application(self, node: str) -> SimulatedApplication:
         return SimulatedApplication(self, node)
 
@@ -325,14 +350,18 @@ class SimulatedNetwork:
         for name in list(self.nodes):
             self.kill(name)
 
+    def is_plugged(self, a: str, b: str) -> bool:
+        return bool(self._cables[frozenset((a, b))].carriers)
+
     def carrier(self, sender: str, receiver: str) -> InProcessLink:
         """The sending end of a link, whose counters say what it carried."""
         cable = self._cables[frozenset((sender, receiver))]
         return cable.carriers[cable.ends.index(sender)]
 
     def frames_sent_and_lost(self) -> tuple[int, int]:
-        """Frames that reached the other end of an impaired link, and those that such a link lost."""
-        return sum(line.counters.sent for line in self._lines), sum(line.impaired.lost for line in self._lines)
+        """Frames that were sent by an impaired link, and those that such a link lost or had no room for."""
+        lost = sum(line.impaired.lost + line.impaired.queue_full for line in self._lines)
+        return sum(line.counters.sent for line in self._lines), lost
 
     def wake(self, name: str) -> None:
         """Have the clock call a node when it next has something to do."""
@@ -359,8 +388,11 @@ class SimulatedNetwork:
             node = self.nodes[name]
             link: Link = carrier
             impairment = self._impairments.get((name, other), self.impairment)
-            if impairment != PERFECT:
-                bad = ImpairedLink(carrier, impairment, self.clock, self._rng.getrandbits(32))
+            self._stages.pop((name, other), None)
+            if impairment != PERFECT or frozenset((name, other)) in self._may_change:
+                bad = self._stages[name, other] = ImpairedLink(
+                    carrier, impairment, self.clock, self._rng.getrandbits(32)
+                )
                 self._lines.append(bad)
                 link = bad
             carrier.on_receive(partial(self._received, name, node, number))

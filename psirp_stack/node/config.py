@@ -64,6 +64,8 @@ class ImpairmentFile(Struct, frozen=True, forbid_unknown_fields=True):
     reorder: Fraction = 0.0
     bandwidth: Annotated[float, Meta(ge=0.0)] = 0.0
     """Bits a second; 0 for no limit."""
+    queue: Annotated[int, Meta(ge=1, le=1_000_000)] = 1000
+    """Frames that may wait."""
     seed: int = 1
 
 

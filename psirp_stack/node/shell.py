@@ -112,8 +112,17 @@ class RunningNode:
         self._arm()
 
     @classmethod
-    async def start(cls, file: NodeFile, folder: Path, observer: NodeObserver | None = None) -> "RunningNode":
-        """Open stores, links and socket as the configuration says; paths in it are relative to `folder`."""
+    async def start(
+        cls,
+        file: NodeFile,
+        folder: Path,
+        observer: NodeObserver | None = None,
+        change: Callable[[NodeSettings], NodeSettings] = lambda given: given,
+    ) -> "RunningNode":
+        """Open stores, links and socket as the configuration says; paths in it are relative to `folder`.
+
+        `change` is an experiment's word on what the file does not say.
+        """
         check_protection(file)
         secret = None if file.domain.secret_file is None else read_secret(folder / file.domain.secret_file)
         domain = None if secret is None else DomainKeys.of(secret)
@@ -155,7 +164,7 @@ class RunningNode:
             versions_for = on_disk(kept, boot, limits)
             closing.append(kept.close)
         running = cls(
-            settings,
+            change(settings),
             versions_for=versions_for,
             rendezvous=rendezvous,
             signatures=signatures,
@@ -380,5 +389,5 @@ def _open_link(
     if file.impaired is None:
         return link
     bad = file.impaired
-    impairment = Impairment(bad.delay, bad.jitter, bad.loss, bad.duplication, bad.reorder, bad.bandwidth)
+    impairment = Impairment(bad.delay, bad.jitter, bad.loss, bad.duplication, bad.reorder, bad.bandwidth, bad.queue)
     return ImpairedLink(link, impairment, LoopScheduler(loop), bad.seed + number)
