@@ -19,7 +19,7 @@ from psirp_stack.control.codes import ServiceRole
 from psirp_stack.control.tag_source import DerivedTags, PlacedTags, TagSource
 from psirp_stack.emulation.network import EmulatedNetwork, socket_of
 from psirp_stack.emulation.plan import NetworkPlan, TagChoice
-from psirp_stack.emulation.schedule import TimedEvent, Workload
+from psirp_stack.emulation.schedule import TimedEvent, TimedWorkload
 from psirp_stack.emulation.simulation import SimulatedApplication, SimulatedNetwork, Tap
 from psirp_stack.node.api import Client, NotAttachedError, PsirpError
 from psirp_stack.node.attachment import ReceivedVersion
@@ -37,7 +37,7 @@ AFTER_SECONDS = 5.0
 class ReaderRecord:
     """What one reader of one workload got."""
 
-    workload: Workload
+    workload: TimedWorkload
     reader: str
     delays: dict[int, float] = field(default_factory=dict)
     """By the number of the publication."""
@@ -112,7 +112,7 @@ class _Book:
         self.accepted = {load.number: 0 for load in plan.workloads}
         self.readers = [ReaderRecord(load, name) for load in plan.workloads for name in load.subscribers]
 
-    def next_content(self, load: Workload) -> bytes:
+    def next_content(self, load: TimedWorkload) -> bytes:
         self._numbers[load.number] += 1
         number = self._numbers[load.number]
         self._sent[load.number, number] = self._now()
@@ -228,7 +228,7 @@ class _Simulation:
         )
         return ExperimentOutcome(seconds, self._book.accepted, self._book.readers, self._happened, sent, lost)
 
-    def _attach(self, load: Workload) -> None:
+    def _attach(self, load: TimedWorkload) -> None:
         self._publishers[load.number] = self._network.application(load.publisher)
         self._publishers[load.number].advertise(load.item)
         for place, record in enumerate(self._book.readers):
@@ -246,24 +246,24 @@ class _Simulation:
         else:
             self._book.read(record, version.content)
 
-    def _publish_at(self, load: Workload, number: int) -> None:
+    def _publish_at(self, load: TimedWorkload, number: int) -> None:
         due = load.moment(number)
         if due is not None:
             self._clock.call_at(self._began + due, partial(self._publish, load, number))
 
-    def _publish(self, load: Workload, number: int) -> None:
+    def _publish(self, load: TimedWorkload, number: int) -> None:
         publisher = self._publishers[load.number]
         if publisher.attached:
             publisher.publish(load.item, self._book.next_content(load))
             self._book.accepted[load.number] += 1
         self._publish_at(load, number + 1)
 
-    def _get_at(self, load: Workload, reader: SimulatedApplication, number: int) -> None:
+    def _get_at(self, load: TimedWorkload, reader: SimulatedApplication, number: int) -> None:
         due = load.moment(number)
         if due is not None:
             self._clock.call_at(self._began + due, partial(self._get, load, reader, number))
 
-    def _get(self, load: Workload, reader: SimulatedApplication, number: int) -> None:
+    def _get(self, load: TimedWorkload, reader: SimulatedApplication, number: int) -> None:
         if reader.attached:
             reader.get(load.item)
         self._get_at(load, reader, number + 1)
@@ -370,7 +370,7 @@ async def _events(plan: NetworkPlan, network: EmulatedNetwork, began: float, hap
             await network.revive(event.revive)
 
 
-async def _publishing(load: Workload, client: Client, book: _Book, began: float) -> None:
+async def _publishing(load: TimedWorkload, client: Client, book: _Book, began: float) -> None:
     """Open loop: when a publication is due is fixed, and one that takes long holds up none."""
     loop = asyncio.get_running_loop()
 

@@ -53,7 +53,7 @@ from psirp_stack.emulation.schedule import (
     QualityFile,
     ScheduleError,
     TimedEvent,
-    Workload,
+    TimedWorkload,
     WorkloadFile,
     event_of,
     workload_of,
@@ -158,7 +158,7 @@ class NetworkPlan:
     seconds: float | None = None
     """How long the experiment takes; None for a network that stays up."""
     events: tuple[TimedEvent, ...] = ()
-    workloads: tuple[Workload, ...] = ()
+    workloads: tuple[TimedWorkload, ...] = ()
     placement: PlacementStrategy | None = None
     change: SettingsStrategy | None = None
 
@@ -236,7 +236,7 @@ def plan(document: dict[str, object], folder: Path, source: str = "topology") ->
 
 def _schedule(
     file: _File, graph: Graph, named: dict[str, str], source: str
-) -> tuple[tuple[TimedEvent, ...], tuple[Workload, ...]]:
+) -> tuple[tuple[TimedEvent, ...], tuple[TimedWorkload, ...]]:
     if (file.events or file.workloads) and file.seconds is None:
         raise PlanError(
             f"{source}: `seconds`: how long the experiment takes is needed with [[events]] and [[workloads]]"

@@ -101,7 +101,7 @@ class TimedEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class TimedWorkload:
     """An application that publishes, and those that read."""
 
     number: int
@@ -156,14 +156,16 @@ def event_of(file: EventFile, number: int, name_of: "Names", links: "frozenset[f
     )
 
 
-def workload_of(file: WorkloadFile, number: int, name_of: "Names", everybody: tuple[str, ...], end: float) -> Workload:
+def workload_of(
+    file: WorkloadFile, number: int, name_of: "Names", everybody: tuple[str, ...], end: float
+) -> TimedWorkload:
     where = f"workloads, entry {number}"
     publisher = name_of(file.publisher, where)
     subscribers = tuple(dict.fromkeys(name_of(name, where) for name in file.subscribers))
     stop = end if file.stop is None else min(file.stop, end)
     if stop < file.start:
         raise ScheduleError(f"{where}: stops at {stop:g} s, before it starts at {file.start:g} s")
-    return Workload(
+    return TimedWorkload(
         number,
         publisher,
         subscribers or tuple(name for name in everybody if name != publisher),
