@@ -11,11 +11,15 @@ SETUP_INPUTS := pyproject.toml constraints.txt
 ARGS ?=
 # Where `make bench` leaves its runs and its report.
 BENCH ?= var/bench
+# What `make unit` runs: the packages below the gateway, and what of the gateway is rules and tables.
+UNIT := tests/identifiers tests/storage tests/serving tests/exchange tests/psirp_stack tests/push_hub \
+  tests/gateway/access/test_access_rules.py tests/gateway/bootstrapping/test_bootstrapping_tables.py \
+  tests/gateway/discovery tests/gateway/test_config.py $(wildcard tests/test_*.py)
 # Plots show the first four runs of a report.
 BENCH_FIRST := payload-steady payload-first load hops
 
 .DEFAULT_GOAL := help
-.PHONY: help run test bench lint format pytest debian-packages clean constraints
+.PHONY: help run test quick unit bench lint format pytest debian-packages clean constraints
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -41,6 +45,12 @@ lint: $(VENV)/.dev ## ruff (lint and format) and mypy --strict
 
 pytest: $(VENV)/.dev ## every test
 	$(BIN)/pytest
+
+quick: $(VENV)/.dev ## lint, types and the tests that start no program: an answer within 90 seconds
+	@$(MAKE) --no-print-directory -j2 --output-sync lint unit
+
+unit: $(VENV)/.dev ## the tests that start no program
+	$(BIN)/pytest $(UNIT)
 
 format: $(VENV)/.dev ## let ruff rewrite the files
 	$(BIN)/ruff check --fix .

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from push_hub.delivery.signing import signature_matches
-from push_hub.events import CanaryChanged
+from push_hub.events import CanaryArrived, CanaryChanged
 from push_hub.model import Dialect, SignatureMethod
 from push_hub.ports import OverloadedError, PingTaker
 from push_hub.protocol.numbers import Mode, Parameter
@@ -70,6 +70,9 @@ class CanaryConfig:
             raise ValueError("the canary's interval and deadline must be above 0 seconds")
 
 
+BEGUN = "it had only just begun"
+
+
 class Pulse:
     """Which beats are under way, how far the oldest has come, and whether that is bad."""
 
@@ -92,19 +95,22 @@ class Pulse:
         self._sent_at = now
         if self._waiting_since is None:
             self._waiting_since = now
-        self._last_sign = "it had only just begun"
+        self._last_sign = BEGUN
         return self._number
 
-    def saw(self, number: int, sign: str) -> None:
-        """How far a beat has come, in words."""
-        if number == self._number:
+    def saw(self, number: int, sign: str, *, first: bool = False) -> None:
+        """How far a beat has come, in words. `first`: unless more is known already, as after a ping that was quick."""
+        if number == self._number and not (first and self._last_sign != BEGUN):
             self._last_sign = sign
 
-    def arrived(self, number: int, now: float) -> None:
-        if number != self._number:
-            return  # a late one says nothing about now
+    def arrived(self, number: int, now: float) -> float | None:
+        """How long it took; None for what says nothing about now: a late one, or one that was here already."""
+        if number != self._number or self._sent_at is None:
+            return None
+        is_first = self._waiting_since is not None
         self._waiting_since = None
         self.arrived_at = now
+        return now - self._sent_at if is_first else None
 
     def trouble(self, now: float) -> str | None:
         """Why the canary is not well, or None."""
@@ -216,7 +222,7 @@ class Canary:
         except StorageError:
             self._pulse.saw(number, "the hub could not write to its store")
         else:
-            self._pulse.saw(number, "its ping is stored, but its document was not fetched")
+            self._pulse.saw(number, "its ping is stored, but its document was not fetched", first=True)
 
     async def _subscribe(self, subscriptions: Subscriptions, verifier: IntentVerifier, *, afresh: bool) -> None:
         now = self._clock()
@@ -290,7 +296,9 @@ class Canary:
         ):
             self._pulse.saw(number, "it was delivered, but with a wrong signature")
         elif body == _body(number):
-            self._pulse.arrived(number, self._monotonic())
+            seconds = self._pulse.arrived(number, self._monotonic())
+            if seconds is not None and self._observer is not None:
+                self._observer(CanaryArrived(seconds))
             self._look()
         return web.Response(status=204)
 

@@ -1,5 +1,7 @@
 """Why does a subscription get nothing? For the operator (a token), and for the subscriber who proves its secret.
 
+What is wrong with a topic anybody may ask, and is told in classes; the operator gets the words.
+
 The proof is an HMAC-SHA256, keyed with the subscription's secret, over `topic LF callback LF unix-time`:
 
     Authorization: PSPH-HMAC time=1700000000, mac=<hex>
@@ -17,6 +19,7 @@ from datetime import UTC, datetime
 from aiohttp import hdrs, web
 
 from push_hub.delivery import Delivery
+from push_hub.intake.trouble import WORDS, FetchTrouble
 from push_hub.model import HubSubscription
 from push_hub.protocol.requests import RequestError
 from push_hub.protocol.urls import UrlError, normalised
@@ -53,6 +56,7 @@ class Diagnostics:
         subscriptions: Subscriptions,
         delivery: Delivery,
         gate: Gate,
+        topic_refusal: Callable[[str], str | None] = lambda topic: None,
         clock: Callable[[], float] = steady,
     ) -> None:
         self._config = config
@@ -60,6 +64,7 @@ class Diagnostics:
         self._subscriptions = subscriptions
         self._delivery = delivery
         self._gate = gate
+        self._topic_refusal = topic_refusal
         self._clock = clock
 
     def add_routes(self, app: web.Application) -> None:
@@ -80,9 +85,9 @@ class Diagnostics:
         return _answer(self._about_subscription(topic, callback, found, pending))
 
     async def topic(self, request: web.Request) -> web.StreamResponse:
-        self._only_operator(request)
+        self._gate.client(request)
         topic = _url(request, "topic")
-        return _answer(self._about_topic(topic))
+        return _answer(self._about_topic(topic) if self._is_operator(request) else self._to_anybody(topic))
 
     async def dead_letters(self, request: web.Request) -> web.StreamResponse:
         self._only_operator(request)
@@ -163,21 +168,39 @@ class Diagnostics:
             }
         return document
 
+    def _to_anybody(self, topic: str) -> Json:
+        """Whether something is wrong with a topic, in the classes that help its publisher and nobody else."""
+        refusal = self._topic_refusal(topic)
+        if refusal is not None:
+            return {"topic": topic, "state": "refused", "text": refusal}
+        rows = self._database.read("SELECT trouble FROM topics WHERE url = ?", (topic,))
+        if not rows:
+            return {"topic": topic, "state": "unknown", "text": "never fetched: no ping came since somebody subscribed"}
+        trouble = rows[0][0]
+        if trouble is None:
+            return {"topic": topic, "state": "well", "text": "fetched and sent on"}
+        return {"topic": topic, "state": trouble, "text": WORDS[FetchTrouble(trouble)]}
+
     def _about_topic(self, topic: str) -> Json:
-        rows = self._database.read("SELECT self_url, fetched_at, outcome, poll_at FROM topics WHERE url = ?", (topic,))
+        rows = self._database.read(
+            "SELECT self_url, fetched_at, outcome, poll_at, trouble FROM topics WHERE url = ?", (topic,)
+        )
         newest = self._delivery.latest(topic)
+        refusal = self._topic_refusal(topic)
         document: Json = {
             "topic": topic,
+            "refused": refusal,
             "subscribers": self._subscriptions.count(topic),
             "last_publication": _when(newest[0].accepted_at) if newest else None,
             "last_fetch": None,
         }
         if rows:
-            self_url, fetched_at, outcome, poll_at = rows[0]
+            self_url, fetched_at, outcome, poll_at, trouble = rows[0]
             document |= {
                 "self": self_url,
                 "last_fetch": _when(fetched_at),
                 "outcome": outcome,
+                "trouble": trouble,
                 "next_poll": _when(poll_at),
             }
         return document

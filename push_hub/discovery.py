@@ -22,6 +22,7 @@ MAX_DOCUMENT = 256 * 1024
 MAX_URL = 2048
 
 XML_TYPES = frozenset({"application/xml", "text/xml"})
+FEED_TYPES = frozenset({"application/atom+xml", "application/rss+xml", "application/rdf+xml"})
 HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
 
 
@@ -50,6 +51,11 @@ def media_type(content_type: str) -> str:
 def is_xml(content_type: str) -> bool:
     kind = media_type(content_type)
     return kind in XML_TYPES or kind.endswith("+xml")
+
+
+def is_called_feed(content_type: str) -> bool:
+    """Whether the type leaves nothing else that the document may be."""
+    return media_type(content_type) in FEED_TYPES
 
 
 def discover(headers: LinkHeaders, content_type: str, body: bytes, base: str = "") -> Links:

@@ -59,6 +59,13 @@ class PingAccepted:
 
 
 @dataclass(frozen=True, slots=True)
+class CanaryArrived:
+    """A round of the hub's own canary went the whole way: from its ping to its callback."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class CanaryChanged:
     healthy: bool
     reason: str
@@ -75,6 +82,7 @@ HubEvent = (
     | IntentFailed
     | SubscriptionEnded
     | PingAccepted
+    | CanaryArrived
     | CanaryChanged
 )
 Observer = Callable[[HubEvent], None]

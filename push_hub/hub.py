@@ -40,9 +40,10 @@ from push_hub.server import HubServer, ServerConfig
 from push_hub.sse import HubStreamConfig, Streams
 from push_hub.subscriptions import DEFAULT_HISTORY_ROWS, Change, Subscriptions
 from push_hub.verifier import IntentVerifier, IntentVerifierConfig
+from push_hub.without_canary import WithoutCanary
 from serving.outbound.addresses import AddressPolicy
 from serving.outbound.client import ClientConfig, OutboundClient
-from serving.outbound.errors import OutboundError, ShareTakenError
+from serving.outbound.errors import AddressRefusedError, OutboundError, ShareTakenError, UrlRefusedError
 from serving.port import Port, PortConfig
 from serving.tls import TlsFiles
 from storage import Database, StorageError, Transaction
@@ -112,7 +113,8 @@ class GuardedGetter:
         except ShareTakenError:
             raise
         except OutboundError as error:
-            raise GetFailedError(error.reason) from error
+            lasting = isinstance(error, AddressRefusedError | UrlRefusedError)
+            raise GetFailedError(error.reason, lasting) from error
         return GetResponse(answer.status, answer.body)
 
 
@@ -130,7 +132,7 @@ class Hub:
         self._config = config
         self._validator = validator
         self._publishers = publishers
-        self._observer = observer
+        self._observer = None if observer is None else WithoutCanary(observer)
         self._clock = clock
         self._monotonic = monotonic
         self.elsewhere: Elsewhere = Nowhere()
@@ -182,7 +184,10 @@ class Hub:
     def reconfigure(self, server: ServerConfig, tls: TlsFiles | None = None) -> None:
         """For requests from now on: see `HubServer.reconfigure`. Certificates are looked at as well."""
         parts = self._running
-        parts.server.reconfigure(replace(server, public_url=self._config.public_url))
+        config = self._config
+        parts.server.reconfigure(
+            replace(server, public_url=config.public_url, max_document=config.intake.max_body_bytes)
+        )
         parts.port.take_up(tls, server.trusted_proxies)
 
     async def ping(self, topics: Sequence[str]) -> None:
@@ -312,6 +317,8 @@ class Hub:
             if canary is not None:
                 await canary.stop()
             raise
+        if self._observer is not None:
+            self._observer.topic = None if canary is None else canary.topic
         parts = self._parts = self._put_together(config.public_url or port.url, database, canary, port)
         try:
             remove_traces(database, canary.topic if canary is not None else None)
@@ -382,7 +389,7 @@ class Hub:
             monotonic=self._monotonic,
         )
         server = HubServer(
-            replace(config.server, public_url=config.public_url),
+            replace(config.server, public_url=config.public_url, max_document=config.intake.max_body_bytes),
             verifier,
             intake,
             health=health.report,
@@ -391,11 +398,15 @@ class Hub:
             clock=self._clock,
             monotonic=self._monotonic,
             prefixes=client.prefixes,
+            addresses=policy,
         )
         streams = Streams(config.streams, delivery, server.gate)
         app = server.application()
         streams.add_routes(app)
-        Diagnostics(config.diagnostics, database, subscriptions, delivery, server.gate, self._clock).add_routes(app)
+        diagnostics = Diagnostics(
+            config.diagnostics, database, subscriptions, delivery, server.gate, self._topic_refusal(policy), self._clock
+        )
+        diagnostics.add_routes(app)
         for prefix, mounted in self._mounts:
             app.add_subapp(prefix, mounted)
         return _Parts(
@@ -413,6 +424,18 @@ class Hub:
             server,
             port,
         )
+
+    def _topic_refusal(self, addresses: AddressPolicy) -> Callable[[str], str | None]:
+        """Why nobody can have a topic here, whoever asks, as far as its name says it."""
+        only = OnlyTopics(self._config.topics) if self._config.topics else None
+
+        def refusal(topic: str) -> str | None:
+            reason = addresses.url_refusal(topic)
+            if reason is not None:
+                return f"this hub does not contact its address: {reason}"
+            return None if only is None else only.publisher_refusal(topic, "", token=False)
+
+        return refusal
 
     def _publisher_policy(self) -> PublisherPolicy:
         policies: list[PublisherPolicy] = [] if self._publishers is None else [self._publishers]

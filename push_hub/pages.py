@@ -23,6 +23,8 @@ Programs use it with <code>POST</code>; this page is for you.</p>
 <pre>Link: &lt;{hub}&gt;; rel="hub", &lt;https://example.com/feed&gt;; rel="self"</pre>
 <p>and tell the hub when it changes (up to {max_topics} topics at once):</p>
 <pre>curl {hub} -d hub.mode=publish -d hub.url=https://example.com/feed</pre>
+<p>It is fetched then, and may have up to {max_document} bytes. Does nothing arrive? What is wrong with it:</p>
+<pre>curl {base}/diagnostics/topic?topic=https://example.com/feed</pre>
 <h2>You want to receive it</h2>
 <pre>curl {hub} -d hub.mode=subscribe -d hub.topic=https://example.com/feed \\
      -d hub.callback=https://you.example/unguessable -d hub.secret=a-random-text</pre>
@@ -30,22 +32,23 @@ Programs use it with <code>POST</code>; this page is for you.</p>
 address, read the stream instead:</p>
 <pre>curl -N {base}/stream?topic=https://example.com/feed</pre>
 <h2>Nothing arrives?</h2>
-<p>The hub tells a subscriber who knows the secret what it did and why it failed: see <code>/diagnostics</code>.
-Its own state is at <a href="/health">/health</a>.</p>
+<p>What is wrong with a topic is above. A subscriber who knows the secret is told what the hub did and why it failed:
+see <code>{base}/diagnostics/subscription</code>. The hub's own state is at <a href="health">{base}/health</a>.</p>
 </body>
 </html>
 """
 
 
-def hub_page(hub_url: str, *, max_topics: int) -> str:
-    return _PAGE.format(hub=escape(hub_url), base=escape(hub_url.rstrip("/")), max_topics=max_topics)
+def hub_page(hub_url: str, *, max_topics: int, max_document: int) -> str:
+    base = escape(hub_url.rstrip("/"))
+    return _PAGE.format(hub=escape(hub_url), base=base, max_topics=max_topics, max_document=f"{max_document:,}")
 
 
 def robots() -> str:
     return "User-agent: *\nAllow: /$\nDisallow: /\n"
 
 
-def well_known(hub_url: str, *, max_body: int, max_topics: int) -> dict[str, object]:
+def well_known(hub_url: str, *, max_body: int, max_topics: int, max_document: int) -> dict[str, object]:
     """Our own document at `/.well-known/websub`: where everything is, and what a client must keep to."""
     base = hub_url.rstrip("/")
     return {
@@ -54,9 +57,11 @@ def well_known(hub_url: str, *, max_body: int, max_topics: int) -> dict[str, obj
         "stream": f"{base}/stream?topic={{topic}}",
         "health": f"{base}/health",
         "diagnostics": f"{base}/diagnostics/subscription?topic={{topic}}&callback={{callback}}",
+        "topic": f"{base}/diagnostics/topic?topic={{topic}}",
         "signature_methods": [str(method) for method in SignatureMethod],
         "limits": {
             "body_bytes": max_body,
+            "document_bytes": max_document,
             "topics_per_ping": max_topics,
             "secret_bytes": SECRET_LIMIT - 1,
             "url_characters": MAX_URL_LENGTH,

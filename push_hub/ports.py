@@ -17,11 +17,12 @@ class OverloadedError(Exception):
 
 
 class GetFailedError(Exception):
-    """A GET that brought no answer at all; `reason` says why in words."""
+    """A GET that brought no answer at all; `reason` says why in words. `lasting`: it would bring none in a minute."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, lasting: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.lasting = lasting
 
 
 @dataclass(frozen=True, slots=True)

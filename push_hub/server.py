@@ -16,6 +16,7 @@ from aiohttp import HttpVersion11, hdrs, web
 from push_hub.bounds import MAX_ADDRESS_LENGTH
 from push_hub.events import HubEvent, IntentAsked, Observer, PingAccepted
 from push_hub.health import HealthReport
+from push_hub.intake.config import IntakeConfig
 from push_hub.model import Content
 from push_hub.pages import host_meta, host_meta_json, hub_page, robots, well_known
 from push_hub.ports import OverloadedError, PingTaker, PublisherPolicy
@@ -36,6 +37,7 @@ from serving.events import LimitReached, RequestBroke, RequestRefused
 from serving.fairness import KnownPrefixes
 from serving.gate import Gate, GateConfig, Share, TooManyError
 from serving.limits import Rate
+from serving.outbound.addresses import AddressPolicy
 from storage import StorageError
 from storage.clock import steady
 
@@ -44,6 +46,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 NOTHING_HERE = "there is nothing at this address: the hub, and help for people, is at /"
 HTTP_CONFLICT = 409
+MAX_SHOWN = 200
 PER_CALLBACK_HOST = "per_callback_host"
 PER_TOPIC = "per_topic"
 NEW_SUBSCRIPTIONS = "new_subscriptions"
@@ -74,6 +77,8 @@ class ServerConfig:
     publisher_tokens: tuple[str, ...] = ()
     moved_to: str | None = None
     public_url: str | None = None
+    max_document: int = IntakeConfig().max_body_bytes
+    """What publishers are told: how large a topic's document may be."""
 
 
 def gate_config(config: ServerConfig) -> GateConfig:
@@ -100,8 +105,10 @@ class HubServer:
         clock: Callable[[], float] = steady,
         monotonic: Callable[[], float] = time.monotonic,
         prefixes: KnownPrefixes | None = None,
+        addresses: AddressPolicy | None = None,
     ) -> None:
-        """`prefixes`: where the names of callbacks are."""
+        """`prefixes`: where the names of callbacks are. `addresses`: which the hub contacts."""
+        self._addresses = AddressPolicy(allow_private=True) if addresses is None else addresses
         self._prefixes = KnownPrefixes() if prefixes is None else prefixes
         self._config = config
         self._verifier = verifier
@@ -132,11 +139,15 @@ class HubServer:
 
     async def show(self, request: web.Request) -> web.StreamResponse:
         return web.Response(
-            text=hub_page(self._url(request), max_topics=self._config.rules.max_topics_per_ping),
+            text=hub_page(
+                self._url(request),
+                max_topics=self._config.rules.max_topics_per_ping,
+                max_document=self._config.max_document,
+            ),
             content_type="text/html",
             headers={
                 "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
-                "Link": '</.well-known/websub>; rel="service-desc"; type="application/json"',
+                "Link": f'<{self._url(request)}.well-known/websub>; rel="service-desc"; type="application/json"',
                 "Vary": "Host",
             },
         )
@@ -146,7 +157,12 @@ class HubServer:
 
     async def show_well_known(self, request: web.Request) -> web.StreamResponse:
         rules = self._config.rules
-        document = well_known(self._url(request), max_body=self._config.max_body, max_topics=rules.max_topics_per_ping)
+        document = well_known(
+            self._url(request),
+            max_body=self._config.max_body,
+            max_topics=rules.max_topics_per_ping,
+            max_document=self._config.max_document,
+        )
         return web.json_response(document, headers={"Vary": "Host"})
 
     async def show_host_meta(self, request: web.Request) -> web.StreamResponse:
@@ -190,6 +206,7 @@ class HubServer:
         asked = parse_request(request.headers.get(hdrs.CONTENT_TYPE, ""), body, self._config.rules)
         if isinstance(asked, PublishRequest):
             for topic in asked.topics:
+                self._check_address("topic", topic)
                 self._check_publisher(request, topic, token=False)
             # A hundred names cost what a hundred requests cost.
             self.gate.client(request, len(asked.topics) - 1)
@@ -209,6 +226,9 @@ class HubServer:
     ) -> web.StreamResponse:
         network = self.gate.client_key(request)
         if not self._verifier.is_known(asked.topic, asked.callback):
+            if isinstance(asked, SubscribeRequest):
+                self._check_address("callback", asked.callback)
+                self._check_address("topic", asked.topic)
             self.gate.share(NEW_SUBSCRIPTIONS, network)
             self.gate.share(PER_CALLBACK_HOST, self._prefixes.of_url(asked.callback))
         intent = replace(
@@ -224,6 +244,16 @@ class HubServer:
         if reason is None:
             return web.Response(status=204)
         raise RequestError(f"not confirmed: {reason}", HTTP_CONFLICT)
+
+    def _check_address(self, what: str, url: str) -> None:
+        """Refuse what will never be contacted, and say so in the answer: its callback could not be told.
+
+        Only what the URL itself says. Where a name leads is found out later, and not told to strangers: they would
+        learn which names are inside the hub's network.
+        """
+        reason = self._addresses.url_refusal(url)
+        if reason is not None:
+            raise RequestError(f"this hub does not contact the {what} {url[:MAX_SHOWN]}: {reason}", 403)
 
     def _check_publisher(self, request: web.Request, topic: str, *, token: bool) -> None:
         if self._publishers is None:

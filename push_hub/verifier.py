@@ -343,7 +343,7 @@ class IntentVerifier:
                 url, timeout=self._config.timeout, max_bytes=self._config.max_answer_bytes, counted=counted
             )
         except GetFailedError as error:
-            return CallbackAnswer(None, reason=error.reason)
+            return CallbackAnswer(None, reason=error.reason, lasting=error.lasting)
         return CallbackAnswer(response.status, response.body)
 
     async def _apply(

@@ -165,7 +165,8 @@ def open_socket(host: str, port: int) -> socket.socket:
         listening.bind((host, port))
         listening.listen(BACKLOG)
         listening.setblocking(False)
-    except OSError:
+    except OSError as error:
         listening.close()
-        raise
+        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        raise OSError(error.errno, f"{place}: {error.strerror}") from None
     return listening

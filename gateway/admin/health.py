@@ -8,14 +8,12 @@ rendezvous answering. Looks that come close together share one.
 import asyncio
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from exchange.model import Mark
+from exchange.ports import Log
+from gateway.admin.administered import Administered
 from push_hub.health import Check, HealthReport
 from storage import StorageError
-
-if TYPE_CHECKING:
-    from gateway.gateway import Gateway
 
 PROBE = "health"
 SHARED_SECONDS = 1.0
@@ -24,7 +22,7 @@ LIVENESS = frozenset({"store", "gateway store"})
 
 
 class GatewayHealth:
-    def __init__(self, gateway: "Gateway", monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, gateway: Administered, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._gateway = gateway
         self._monotonic = monotonic
         self._report = HealthReport(())
@@ -54,16 +52,20 @@ class GatewayHealth:
             await asyncio.gather(self._look, return_exceptions=True)
 
     async def _all(self) -> HealthReport:
-        protocols = self._gateway.core.protocols.values()
-        of_protocols, store = await asyncio.gather(asyncio.gather(*(one.health() for one in protocols)), self._store())
-        return HealthReport((*(check for some in of_protocols for check in some), store))
+        joined = self._gateway.joined
+        if joined is None:
+            return await self._gateway.hub.health()
+        protocols, log = joined.core.protocols.values(), joined.exchange.log
+        of_protocols = asyncio.gather(*(one.health() for one in protocols))
+        found, store = await asyncio.gather(of_protocols, self._store(log))
+        return HealthReport((*(check for some in found for check in some), store))
 
-    async def _store(self) -> Check:
+    async def _store(self, log: Log) -> Check:
         # Whole seconds: a mark is a number, and this one says when a write last worked.
         mark = Mark(PROBE, "", int(time.time()))
         try:
             async with asyncio.timeout(STORE_DEADLINE):
-                await self._gateway.exchange.log.put_marks([mark])
+                await log.put_marks([mark])
         except TimeoutError:
             return Check("gateway store", False, f"a write was not on disk within {STORE_DEADLINE:g} seconds")
         except StorageError:

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 from aiohttp import web
 
 from gateway.admin.access import AdminAccess, AdminRole
 from gateway.admin.actions import Actions
+from gateway.admin.administered import Administered
 from gateway.admin.audit import AuditLog
 from gateway.admin.config import AdminConfig
 from gateway.admin.health import GatewayHealth
@@ -24,9 +25,6 @@ from serving.answers import AnswerMiddleware, HttpError, body_of, json_answer
 from serving.port import Port, PortConfig
 from serving.static import add_files
 from serving.tls import CertificateRefused, CertificateReplaced, TlsFiles
-
-if TYPE_CHECKING:
-    from gateway.gateway import Gateway
 
 STATIC = Path(__file__).parent / "static"
 FILES = {
@@ -66,7 +64,7 @@ class AdminServer:
     def __init__(
         self,
         config: AdminConfig,
-        gateway: "Gateway",
+        gateway: Administered,
         telemetry: Telemetry,
         observer: Callable[[object], None] | None = None,
     ) -> None:
@@ -223,6 +221,7 @@ class AdminServer:
         node = await self.snapshots.refresh_node()
         await self.topics.count()
         gateway = self._gateway
+        joined = gateway.joined
         return Gauges(
             name=gateway.config.name,
             checks=health.checks,
@@ -242,13 +241,14 @@ class AdminServer:
             wanted=node.wanted,
             frames=node.forwarder,
             drops=node.drops,
-            reattachments=gateway.network.client.reattachments,
-            unreadable=gateway.network.unreadable,
+            reattachments=0 if joined is None else joined.network.client.reattachments,
+            unreadable=0 if joined is None else joined.network.unreadable,
             viewers=len(self.viewers),
             passed_over=self.viewers.passed_over,
             actions=self.actions.done,
             refused=self.access.refused,
             log_dropped=gateway.log_dropped(),
+            alone=joined is None,
         )
 
     async def _healthz(self, _request: web.Request) -> web.StreamResponse:

@@ -4,11 +4,11 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from gateway import __version__
+from gateway.admin.administered import Administered
 from gateway.admin.health import GatewayHealth
 from gateway.admin.topics import TopicRow, Topics
 from gateway.telemetry.plain import Plain
@@ -17,9 +17,6 @@ from gateway.telemetry.telemetry import Telemetry
 from psirp_stack.node.api import NotAttachedError, PsirpError
 from push_hub.health import Check, QueueLevel
 from storage.clock import steady
-
-if TYPE_CHECKING:
-    from gateway.gateway import Gateway
 
 EVENTS_SHOWN = 60
 TOPICS_SHOWN = 40
@@ -109,15 +106,18 @@ def read_account(document: str) -> NodeAccount:
     )
 
 
-async def ask_node(gateway: "Gateway") -> NodeAccount:
+async def ask_node(gateway: Administered) -> NodeAccount:
+    joined = gateway.joined
+    if joined is None:
+        return NodeAccount(trouble="this hub runs alone")
     try:
         async with asyncio.timeout(NODE_DEADLINE):
-            account = read_account(await gateway.network.client.status())
+            account = read_account(await joined.network.client.status())
     except TimeoutError:
         return NodeAccount(trouble=f"the node did not answer within {NODE_DEADLINE:g} seconds")
     except (NotAttachedError, PsirpError, msgspec.MsgspecError) as error:
         return NodeAccount(trouble=str(error)[:200])
-    matched, wanted = gateway.network.matched
+    matched, wanted = joined.network.matched
     return replace(account, matched=matched, wanted=wanted)
 
 
@@ -129,6 +129,8 @@ class About(msgspec.Struct, frozen=True):
     domain: str | None
     zones: tuple[str, ...]
     started: float
+    alone: bool = False
+    """A hub without a network."""
 
 
 class DashboardSnapshot(msgspec.Struct, frozen=True):
@@ -148,7 +150,7 @@ class DashboardSnapshot(msgspec.Struct, frozen=True):
 class Snapshots:
     def __init__(
         self,
-        gateway: "Gateway",
+        gateway: Administered,
         telemetry: Telemetry,
         health: GatewayHealth,
         topics: Topics,
@@ -204,6 +206,7 @@ class Snapshots:
                 config.domain,
                 config.zones,
                 self._started,
+                gateway.joined is None,
             ),
             health.checks,
             self.node,

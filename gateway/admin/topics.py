@@ -9,23 +9,21 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from gateway.admin.access import AdminRole
+from gateway.admin.administered import Administered
 from gateway.admin.peers import PeerPath, Peers
 from gateway.telemetry.plain import without_keys
 from gateway.telemetry.recorder import PublicationPath
 from gateway.telemetry.telemetry import Telemetry
 from identifiers import Identifier, ItemId, TopicError
+from identifiers.namespaces import STANDARD, Namespaces
 from psirp_stack.control.codes import Code
 from psirp_stack.node.api import NotAttachedError, PsirpError
 from storage import StorageError
 from storage.clock import steady
-
-if TYPE_CHECKING:
-    from gateway.gateway import Gateway
 
 COUNT_EVERY = 5.0
 DETAILS_KEPT = 64
@@ -106,7 +104,7 @@ class Detail(msgspec.Struct, frozen=True):
 class Topics:
     def __init__(
         self,
-        gateway: "Gateway",
+        gateway: Administered,
         telemetry: Telemetry,
         peers: Peers,
         clock: Callable[[], float] = steady,
@@ -143,16 +141,18 @@ class Topics:
         last = ways[0].began if ways else None
         delivered, failed = sum(way.delivered for way in ways), sum(way.failed for way in ways)
         item = self._item(topic)
-        if item is None:
-            return TopicRow(topic, subscribers, None, None, "has no ids", None, last, delivered, failed)
+        joined = gateway.joined
+        if item is None or joined is None:
+            state = "only here" if joined is None else "has no ids"
+            return TopicRow(topic, subscribers, None, None, state, None, last, delivered, failed)
         publisher: str | None = None
-        if gateway.psirp.follows(item):
-            serving = gateway.network.client.serving(item.sid, item.rid)
+        if joined.psirp.follows(item):
+            serving = joined.network.client.serving(item.sid, item.rid)
             publisher = None if serving is None else serving.publisher
             state = "from the network" if publisher else "waits for a publisher"
         else:
-            state = "published here" if gateway.store.is_export(item) else "only here"
-        if gateway.store.is_export(item) and publisher is not None:
+            state = "published here" if joined.store.is_export(item) else "only here"
+        if joined.store.is_export(item) and publisher is not None:
             state = "published here"
         sid, rid = str(item.sid), str(item.rid)
         return TopicRow(topic, subscribers, sid, rid, state, publisher, last, delivered, failed)
@@ -182,15 +182,23 @@ class Topics:
             (like, MAX_FOUND),
         )
         # What was never at the hub: topics that are read or published at the web port, and people.
-        others = self._gateway.store.database.read(
-            "SELECT what FROM (SELECT name AS what FROM exchange_interests UNION SELECT name FROM exchange_log) "
-            "WHERE what LIKE ? ESCAPE '\\' LIMIT ?",
-            (like, MAX_FOUND),
+        joined = self._gateway.joined
+        others = (
+            ()
+            if joined is None
+            else joined.store.database.read(
+                "SELECT what FROM (SELECT name AS what FROM exchange_interests UNION SELECT name FROM exchange_log) "
+                "WHERE what LIKE ? ESCAPE '\\' LIMIT ?",
+                (like, MAX_FOUND),
+            )
         )
         return [str(row[0]) for row in (*rows, *others)]
 
     def _with_id(self, digits: str) -> list[str]:
-        rows = self._gateway.store.database.read(
+        joined = self._gateway.joined
+        if joined is None:
+            return []
+        rows = joined.store.database.read(
             "SELECT what FROM (SELECT item, name AS what FROM exchange_interests "
             "UNION SELECT item, name FROM exchange_log) WHERE instr(hex(item), ?) LIMIT ?",
             (digits, MAX_FOUND),
@@ -263,7 +271,10 @@ class Topics:
         nothing = msgspec.Raw(b'{"filters": []}')
         if item is None:
             return Reason(False, "no ids", "the topic has no ids, so it cannot cross", (), ()), nothing
-        client = self._gateway.network.client
+        joined = self._gateway.joined
+        if joined is None:
+            return Reason(False, "no network", "this hub runs alone", (), ()), nothing
+        client = joined.network.client
         try:
             async with asyncio.timeout(NETWORK_DEADLINE):
                 why = await client.explain(item.sid, item.rid)
@@ -280,16 +291,20 @@ class Topics:
         return reason, msgspec.Raw(paths.encode())
 
     def _item(self, topic: str) -> ItemId | None:
-        host = self._gateway.core.host
         try:
-            return host.namespaces.read(topic).item(host.naming)
+            return self._namespaces.read(topic).item(self._gateway.config.naming)
         except TopicError:
             return None
+
+    @property
+    def _namespaces(self) -> Namespaces:
+        joined = self._gateway.joined
+        return STANDARD if joined is None else joined.core.host.namespaces
 
     def shown(self, name: str) -> str | None:
         """A name in the one form in which it is written; None when it is none."""
         try:
-            return self._gateway.core.host.namespaces.read(name).shown
+            return self._namespaces.read(name).shown
         except TopicError:
             return None
 
@@ -299,8 +314,11 @@ class Topics:
             item = ItemId(Identifier.parse(sid), Identifier.parse(rid))
         except ValueError:
             return None
-        live = await self._gateway.control.subscriptions(item)
-        return live[0].what if live else self._gateway.store.name_of(item)
+        joined = self._gateway.joined
+        if joined is None:
+            return None
+        live = await joined.control.subscriptions(item)
+        return live[0].what if live else joined.store.name_of(item)
 
     # Counting.
 
@@ -318,8 +336,16 @@ class Topics:
 
     def _count(self) -> tuple[tuple[int, int], int, int]:
         read = self._gateway.hub.database.read
-        subscriptions, topics = read("SELECT coalesce(sum(live), 0), count(*) FROM subscriber_counts")[0]
-        owed, dead = read("SELECT count(*) FROM retries")[0][0], read("SELECT count(*) FROM dead_letters")[0][0]
+        # The hub's own canary is nobody's subscription.
+        subscriptions, topics = read(
+            "SELECT coalesce(sum(live), 0), count(*) FROM subscriber_counts "
+            "WHERE topic NOT IN (SELECT topic FROM canaries)"
+        )[0]
+        owed = read(
+            "SELECT count(*) - (SELECT count(*) FROM retries WHERE subscription IN (SELECT id FROM subscriptions "
+            "WHERE topic IN (SELECT topic FROM canaries))) FROM retries"
+        )[0][0]
+        dead = read("SELECT count(*) FROM dead_letters WHERE topic NOT IN (SELECT topic FROM canaries)")[0][0]
         return (int(subscriptions), int(topics)), int(owed), int(dead)
 
     async def stop(self) -> None:

@@ -10,6 +10,7 @@ from collections import deque
 from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
 from gateway.cli.errors import CommandError
+from gateway.operations.ready import tell_ready
 from push_hub.client import feed_links, link_header
 from push_hub.protocol.urls import UrlError, normalised
 
@@ -87,6 +88,7 @@ async def _serve(host: str, port: int, args: argparse.Namespace) -> None:
         await web.TCPSite(runner, host, port).start()
         feed.url = args.url or f"http://{host}:{runner.addresses[0][1]}/feed"
         print(f"feed at {feed.url}, hub {args.hub}", flush=True)
+        tell_ready()
         async with ClientSession(timeout=ClientTimeout(total=PING_PATIENCE)) as http:
             written = 0
             while not stop.is_set() and (args.count is None or written < args.count):

@@ -11,8 +11,13 @@ from pathlib import Path
 
 import uvloop
 
+from gateway.admin.config import AdminConfig
 from gateway.cli.errors import CommandError
-from gateway.cli.traces import Observer, traced
+from gateway.cli.traces import traced
+from gateway.hub_alone import HubAlone, HubAloneConfig
+from gateway.operations.places import state_folder
+from gateway.operations.ready import tell_ready
+from gateway.telemetry.complaints import Complaints
 from gateway.telemetry.telemetry import both
 from gateway.tracing import TraceForm, TracesConfig
 from identifiers import DEFAULT_NAMING
@@ -23,11 +28,13 @@ from push_hub.hub import Hub, HubConfig
 from push_hub.intake import IntakeConfig
 from push_hub.protocol.urls import UrlError, normalised
 from push_hub.server import ServerConfig
-from serving.tls import CertificateRefused, CertificateReplaced, TlsError, TlsFiles, TlsPort
+from serving.tls import CertificateReplaced, TlsError, TlsFiles, TlsPort
 from storage import StorageError
 from storage.private import PrivateFileError, read_secret_lines
 
 MAX_PORT = 65_535
+PORT = 8080
+MIN_DOCUMENT = 1024
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -38,16 +45,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = (
         "examples:\n"
-        "  psph hub --port 8080 --data var/hub\n"
+        "  psph hub                                                 port 8080, data in $XDG_STATE_HOME/psph/hub\n"
         "  psph hub --port 8080 --data var/hub --public-url https://hub.example/\n"
         "  psph hub --port 8080 --data /tmp/hub --allow-private     try it with callbacks on this machine\n"
         "  psph hub --port 8080 --data var/hub --topics https://blog.example/ --canary-interval 30\n"
         "  psph hub --port 443 --host 0.0.0.0 --data var/hub --public-url https://hub.example/ \\\n"
         "      --tls-certificate fullchain.pem --tls-key privkey.pem\n"
+        "  psph hub --admin 127.0.0.1:8081                          with a dashboard and /metrics\n"
+        "  psph hub --wait-ready && psph feed --hub http://127.0.0.1:8080/\n"
         "  curl http://127.0.0.1:8080/health                        is it well, and if not, why"
     )
-    parser.add_argument("--port", type=int, required=True, metavar="P", help="port to listen on (0: a free one)")
-    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="where the hub keeps its store")
+    parser.add_argument(
+        "--port", type=int, default=PORT, metavar="P", help="port to listen on, 0: a free one (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="where the hub keeps its store (default: $XDG_STATE_HOME/psph/hub, ~/.local/state/psph/hub)",
+    )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument("--public-url", metavar="URL", help="what subscribers are told is the hub's address")
     parser.add_argument(
@@ -81,6 +97,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="ADDRESS",
         help="take the client's address from this proxy's X-Forwarded-For; may be repeated",
+    )
+    parser.add_argument(
+        "--admin",
+        metavar="A:P",
+        help="serve a dashboard, /metrics and health here; without tokens only programs of this machine may look",
+    )
+    parser.add_argument(
+        "--admin-token-file", type=Path, metavar="FILE", help="tokens of operators of the dashboard, one a line"
+    )
+    intake = IntakeConfig()
+    parser.add_argument(
+        "--max-document",
+        type=int,
+        default=intake.max_body_bytes,
+        metavar="BYTES",
+        help="largest document of a topic that is fetched (default: %(default)s)",
     )
     bounds = SubscriptionBounds()
     parser.add_argument(
@@ -152,6 +184,8 @@ def run(args: argparse.Namespace) -> int:
             raise CommandError(f"--trusted-proxy {address}: expected an IP address") from error
     if args.canary_interval <= 0 or args.canary_deadline <= 0:
         raise CommandError("--canary-interval and --canary-deadline take seconds above 0")
+    if args.max_document < MIN_DOCUMENT:
+        raise CommandError(f"--max-document {args.max_document}: expected at least {MIN_DOCUMENT} bytes")
     if args.max_subscriptions < 1 or args.max_subscriptions_per_network < 1:
         raise CommandError("--max-subscriptions and --max-subscriptions-per-network take numbers above 0")
     if not 0.0 <= args.traces_rate <= 1.0:
@@ -160,14 +194,14 @@ def run(args: argparse.Namespace) -> int:
     if args.traces is not None:
         traces = TracesConfig(args.traces, args.traces_rate, TraceForm(args.traces_format))
     config = HubConfig(
-        data=args.data,
+        data=_data(args.data),
         host=args.host,
         port=args.port,
         public_url=args.public_url,
         allow_private=args.allow_private,
         topics=tuple(args.topics),
         only_own_self=args.only_own_self,
-        intake=IntakeConfig(poll=args.poll),
+        intake=IntakeConfig(max_body_bytes=args.max_document, poll=args.poll),
         bounds=SubscriptionBounds(
             args.max_subscriptions,
             args.max_subscriptions_per_network,
@@ -181,31 +215,43 @@ def run(args: argparse.Namespace) -> int:
         diagnostics=DiagnosticsConfig(operator_token=operator[0] if operator else None),
         tls=_tls(args.tls_certificate, args.tls_key),
     )
+    complaints = Complaints("psph hub")
     try:
         with traced(traces, "hub", DEFAULT_NAMING) as observer:
-            told = both(None if config.tls is None else _say_certificate, observer)
-            uvloop.run(_serve(config, told, args.publisher_token_file))
+            hub = HubAlone(
+                HubAloneConfig(config, _admin(args)), both(both(complaints.observe, _say_certificate), observer)
+            )
+            uvloop.run(_serve(hub, config, args.publisher_token_file))
     except StorageError as error:
         raise CommandError(str(error)) from error
     except OSError as error:
-        raise CommandError(f"cannot listen on {args.host} port {args.port}, or use {args.data}: {error}") from error
+        admin = "" if args.admin is None else f" or {args.admin}"
+        raise CommandError(
+            f"cannot listen on {args.host} port {args.port}{admin}, or use {config.data}: {error}"
+        ) from error
+    finally:
+        complaints.close()
     return 0
 
 
-async def _serve(config: HubConfig, observer: Observer | None, token_file: Path | None) -> None:
+async def _serve(alone: HubAlone, config: HubConfig, token_file: Path | None) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    hub = Hub(config, observer=observer)
-    await hub.start()
+    hub = alone.hub
+    await alone.start()
     try:
         where = "" if hub.url == hub.local_url else f", listening on {hub.local_url}"
         loop.add_signal_handler(signal.SIGHUP, _reloader(hub, config, token_file))
         print(f"hub at {hub.url}{where}", flush=True)
+        if alone.admin is not None:
+            print(f"dashboard at {alone.admin.url}, metrics at {alone.admin.url}metrics", flush=True)
+        print(f"data in {config.data}", flush=True)
+        tell_ready()
         await stop.wait()
     finally:
-        await hub.stop()
+        await alone.stop()
 
 
 def _reloader(hub: Hub, config: HubConfig, token_file: Path | None) -> Callable[[], None]:
@@ -224,8 +270,30 @@ def _reloader(hub: Hub, config: HubConfig, token_file: Path | None) -> Callable[
 def _say_certificate(event: object) -> None:
     if isinstance(event, CertificateReplaced):
         print(f"certificate {event.certificate} is in use now", flush=True)
-    elif isinstance(event, CertificateRefused):
-        print(f"psph hub: the certificate is not replaced: {event.reason}", file=sys.stderr, flush=True)
+
+
+def _data(given: Path | None) -> Path:
+    try:
+        return state_folder("hub") if given is None else given
+    except OSError as error:
+        raise CommandError(str(error)) from None
+
+
+def _admin(args: argparse.Namespace) -> AdminConfig | None:
+    if args.admin is None:
+        if args.admin_token_file is not None:
+            raise CommandError("--admin-token-file: say with --admin where the dashboard is")
+        return None
+    host, colon, port = args.admin.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not (port.isascii() and port.isdigit()) or int(port) > MAX_PORT:
+        raise CommandError(f"--admin {args.admin}: expected ADDRESS:PORT (port 0 for a free one)")
+    try:
+        ip_address(host)
+        return AdminConfig(host, int(port), operator_tokens=_tokens(args.admin_token_file, "--admin-token-file"))
+    except ValueError as error:
+        text = str(error).replace("name viewer_tokens_file or operator_tokens_file", "give --admin-token-file")
+        raise CommandError(f"--admin: {text}") from None
 
 
 def _tls(certificate: Path | None, key: Path | None) -> TlsFiles | None:

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gateway.cli.errors import CommandError
+from gateway.operations.ready import tell_ready
 from psirp_stack.emulation.experiment import ExperimentOutcome, perform, simulate, simulated_network
 from psirp_stack.emulation.namespaces import SECRET_FILE, NamespaceError, NamespaceNetwork
 from psirp_stack.emulation.network import EmulatedNetwork, Watcher, socket_of
@@ -177,6 +178,7 @@ def _say_up(plan: NetworkPlan, data: Path) -> None:
     print(f"{len(names)} nodes and {plan.graph.undirected_links} links are up", flush=True)
     print(f"rendezvous {', '.join(plan.rendezvous)}, topology manager {', '.join(plan.topology)}", flush=True)
     print(f"applications attach to {socket_of(data, names[0])} ... {socket_of(data, names[-1])}", flush=True)
+    tell_ready()
 
 
 async def _status(sockets: list[Path], args: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 import uvloop
 
 from gateway.cli.errors import CommandError
+from gateway.operations.ready import tell_ready
 from psirp_stack.authentication.keys import KeyFileError
 from psirp_stack.graph import GraphError
 from psirp_stack.node.config import NodeConfigError, NodeFile, load, read_secret
@@ -70,6 +71,7 @@ async def _serve(file: NodeFile, folder: Path) -> None:
         roles = ", ".join(("forwarder", *file.roles))
         where = "" if file.socket is None else f", applications at {folder / file.socket}"
         print(f"node {file.name} is up ({roles}; {len(file.links)} links{where})", flush=True)
+        tell_ready()
         await stop.wait()
     finally:
         await node.close()

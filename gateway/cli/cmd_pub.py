@@ -7,6 +7,7 @@ from pathlib import Path
 
 from gateway.cli.errors import CommandError
 from gateway.cli.psirp import add_naming_arguments, add_node_arguments, item_named, naming_of, with_node
+from gateway.operations.ready import tell_ready
 from psirp_stack.node.api import Client
 from psirp_stack.node.attachment import MAX_CONTENT_BYTES
 
@@ -47,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
         else:
             print(await client.publish(item.sid, item.rid, _content(args.file), attributes), flush=True)
         if args.hold:
+            tell_ready()
             await asyncio.Event().wait()
         return 0
 

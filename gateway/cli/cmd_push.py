@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from urllib.parse import quote
 
 from aiohttp import web
 
@@ -39,6 +40,8 @@ from storage.clock import steady
 from storage.private import make_private_folder
 
 EXIT_TOO_FEW = 1
+EXIT_NOT_VERIFIED = 3
+"""The hub took the request and never asked back: nothing can come."""
 DATABASE_NAME = "push-client.sqlite"
 LEAVE_PATIENCE = 3.0
 TICK = 0.5
@@ -51,6 +54,7 @@ examples:
         at this hub, whatever the page says; the callback is on this machine
   psph push subscribe TOPIC --hub HUB --callback https://me.example/cb --lease 3600
         only ask the hub; somebody else answers at the callback
+        (with --timeout it ends with 1 when nothing came, and with 3 when the hub never asked the callback)
   psph push unsubscribe TOPIC --hub HUB --callback https://me.example/cb
   psph push publish https://blog.example/feed              tell every hub that the page names
   psph push publish TOPIC TOPIC2 --hub HUB                 tell this one
@@ -183,9 +187,34 @@ async def _receive(args: argparse.Namespace, client: OutboundClient, stack: Asyn
     stack.push_async_callback(subscriber.stop)
     if not await _until_enough(subscriptions, subscription, enough, args.timeout):
         return EXIT_TOO_FEW
+    now = subscriptions.by_topic(subscription.topic, subscription.hub)
     if args.data is None:
         await _leave(subscriptions, subscriber, subscription)
-    return EXIT_TOO_FEW if args.count is not None and taken < args.count else 0
+    code, words = _ending(now, taken, args, base, interrupted=enough.is_set())
+    if words:
+        print(f"psph push: {words}", file=sys.stderr, flush=True)
+    return code
+
+
+def _ending(
+    subscription: ClientSubscription | None, taken: int, args: argparse.Namespace, base: str, *, interrupted: bool
+) -> tuple[int, str]:
+    """The exit code, and what there is to say when less came than was wanted."""
+    if subscription is not None and subscription.state is SubscriptionState.ASKED:
+        return EXIT_NOT_VERIFIED, (
+            f"not verified: the hub took the request and never asked the callback at {base}. Can it reach that address "
+            "(--base)? A hub that does not contact private addresses says so at its own terminal"
+        )
+    wanted = args.count or (0 if interrupted else 1)
+    if taken >= wanted:
+        return 0, ""
+    came = "nothing came" if not taken else f"only {taken} of {wanted} came"
+    if subscription is None:
+        return EXIT_TOO_FEW, came
+    return EXIT_TOO_FEW, (
+        f"{came}: the subscription is verified; what a psph hub says of the topic: "
+        f"{subscription.hub.rstrip('/')}/diagnostics/topic?topic={quote(subscription.topic)}"
+    )
 
 
 async def _until_enough(
@@ -236,7 +265,7 @@ async def _topic_and_hub(args: argparse.Namespace, client: OutboundClient) -> tu
 
 def _print(delivery: ReceivedDelivery, *, as_json: bool) -> None:
     if not as_json:
-        sys.stdout.buffer.write(delivery.body)
+        sys.stdout.buffer.write(delivery.body if delivery.body.endswith(b"\n") else delivery.body + b"\n")
         sys.stdout.buffer.flush()
         return
     said: dict[str, object] = {

@@ -23,6 +23,7 @@ from typing import cast
 
 from gateway import __version__
 from gateway.cli.errors import CommandError
+from gateway.operations.ready import HELP, OPTION, run_in_background
 
 COMMANDS: dict[str, str] = {
     "backup": "copy the stores of a gateway, hub or node while it runs",
@@ -55,6 +56,9 @@ TRIALS: dict[str, str] = {
     "fuzz": "feed mutated frames to the parsers, or hostile requests to a hub",
 }
 """Their package comes with a checkout, and neither with the wheel nor in the image."""
+
+SERVERS = frozenset({"demo", "feed", "gateway", "hub", "net", "node", "pub"})
+"""Commands that go on until they are stopped: they can go to the background and say when they are ready."""
 
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
@@ -108,8 +112,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     try:
+        if chosen.command in SERVERS and OPTION in chosen.arguments:
+            return run_in_background()
         command = load(chosen.command)
         command.configure(parser)
+        if chosen.command in SERVERS:
+            parser.add_argument(OPTION, action="store_true", help=HELP)
         code = command.run(parser.parse_args(chosen.arguments))
         sys.stdout.flush()
     except CommandError as error:

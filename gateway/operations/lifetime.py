@@ -7,10 +7,10 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
-from gateway.config import ConfigError, load
+from gateway.config import ConfigError
 from gateway.gateway import Gateway, GatewayConfig
+from gateway.operations.ready import tell_ready
 from gateway.operations.reload import apply_reload, in_force
 from gateway.protocols.descriptor import OpenDoor
 from push_hub.ports import OverloadedError
@@ -23,8 +23,10 @@ EXIT_FORCED = 1
 Say = Callable[[str], None]
 
 
-async def serve(path: Path, config: GatewayConfig, gateway: Gateway, say: Say, warn: Say) -> None:
-    """Run until a signal says stop."""
+async def serve(
+    read: Callable[[], GatewayConfig], config: GatewayConfig, gateway: Gateway, say: Say, warn: Say
+) -> None:
+    """Run until a signal says stop. `read`: the configuration as it is now, for SIGHUP."""
     stop = asyncio.Event()
     reload = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -46,12 +48,13 @@ async def serve(path: Path, config: GatewayConfig, gateway: Gateway, say: Say, w
                 warn(f"warning: {line}")
         for line in addresses(gateway):
             say(line)
+        tell_ready()
         await _enforce(gateway, say, warn)
         while not stop.is_set():
             await reload.wait()
             reload.clear()
             if not stop.is_set():
-                config = reloaded(path, config, gateway, say, warn)
+                config = reloaded(read, config, gateway, say, warn)
                 await _enforce(gateway, say, warn)
         say("stopping")
     finally:
@@ -73,10 +76,12 @@ def _behind(door: OpenDoor) -> str:
     return "" if door.local_url in ("", door.url) else f", listening on {door.local_url}"
 
 
-def reloaded(path: Path, config: GatewayConfig, gateway: Gateway, say: Say, warn: Say) -> GatewayConfig:
+def reloaded(
+    read: Callable[[], GatewayConfig], config: GatewayConfig, gateway: Gateway, say: Say, warn: Say
+) -> GatewayConfig:
     """The configuration to compare the next one with."""
     try:
-        fresh = load(path)
+        fresh = read()
     except ConfigError as error:
         warn(f"not reloaded, everything stays as it is: {error}")
         return config

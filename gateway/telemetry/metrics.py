@@ -50,6 +50,8 @@ class Gauges:
     actions: dict[str, int]
     refused: int
     log_dropped: int
+    alone: bool = False
+    """A hub without a network: there are no metrics of one."""
 
 
 class _Metrics(Collector):
@@ -60,7 +62,8 @@ class _Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from self._of_gateway()
         yield from self._of_hub()
-        yield from self._of_network()
+        if not self._gauges.alone:
+            yield from self._of_network()
 
     def _of_gateway(self) -> Iterator[Metric]:
         telemetry, gauges = self._telemetry, self._gauges
@@ -118,6 +121,19 @@ class _Metrics(Collector):
         refused = {str(status): count for status, count in telemetry.refused_requests.items()}
         yield _counter("psph_hub_requests_refused", "Requests refused, by status.", "status", refused)
         yield CounterMetricFamily("psph_hub_request_faults", "Requests answered 500.", telemetry.request_faults)
+        yield _counter(
+            "psph_hub_documents_refused",
+            "Documents not published, or sent on whole.",
+            "why",
+            telemetry.refused_documents,
+        )
+        yield CounterMetricFamily(
+            "psph_canary_rounds", "Rounds of the hub's own canary that arrived.", telemetry.counted["CanaryArrived"]
+        )
+        took = GaugeMetricFamily("psph_canary_seconds", "How long its last round took.", labels=[])
+        if telemetry.canary_seconds is not None:
+            took.add_metric([], telemetry.canary_seconds)
+        yield took
         yield CounterMetricFamily("psph_store_failures", "Times a store did not work.", telemetry.store_failures)
 
     def _of_network(self) -> Iterator[Metric]:

@@ -24,8 +24,16 @@ from push_hub.delivery.events import (
     OutcomesSaved,
     PublicationAccepted,
 )
-from push_hub.events import IntentConfirmed, IntentFailed, IntentRetried, PingAccepted
-from push_hub.intake.events import DocumentRefused, FetchFailed, PingsStored, TopicFetched
+from push_hub.events import CanaryArrived, IntentConfirmed, IntentFailed, IntentRetried, PingAccepted
+from push_hub.intake.events import (
+    DocumentRefused,
+    FetchFailed,
+    ParserGaveUp,
+    ParsersDisagreed,
+    PingsStored,
+    TopicFetched,
+)
+from push_hub.intake.trouble import FetchTrouble
 from serving.events import LimitReached, RequestBroke, RequestRefused
 from storage.clock import steady
 
@@ -34,7 +42,7 @@ PUBLICATIONS_KEPT = 20_000
 """Publications whose time of acceptance is remembered, so that the delay of their deliveries is known."""
 PINGS_KEPT = 10_000
 FAILURES_KEPT = 2_000
-QUIET = frozenset({Delivered, EntryTaken, OutcomesSaved, PingsStored})
+QUIET = frozenset({CanaryArrived, Delivered, EntryTaken, OutcomesSaved, PingsStored})
 """Events that are counted and not listed: there are too many, or others say the same."""
 
 
@@ -61,6 +69,10 @@ class Telemetry:
         self.limits: Counter[str] = Counter()
         self.refused_requests: Counter[int] = Counter()
         self.fetches: Counter[str] = Counter()
+        self.refused_documents: Counter[str] = Counter()
+        """Documents that were not published, or not taken apart, by what is wrong with them."""
+        self.canary_seconds: float | None = None
+        """How long the hub's own canary took, the last time it arrived."""
         self.given_up = 0
         self.refused_entries = 0
         """Times that a protocol's session did not take a publication."""
@@ -86,7 +98,10 @@ class Telemetry:
             PingAccepted: self._pinged,
             TopicFetched: self._fetched,
             FetchFailed: self._fetch_failed,
-            DocumentRefused: self._fetch_failed,
+            DocumentRefused: self._document_refused,
+            ParserGaveUp: self._passed_on_whole,
+            ParsersDisagreed: self._passed_on_whole,
+            CanaryArrived: self._canary_arrived,
             CrossingPublished: self._crossed,
             CrossingArrived: self._arrived,
             EntryTaken: self._handed_over,
@@ -146,6 +161,16 @@ class Telemetry:
         if not event.changed:
             self._pinged_at.pop(event.topic, None)
         self.recorder.fetched(event, self._clock())
+
+    def _document_refused(self, event: DocumentRefused) -> None:
+        self.refused_documents[event.trouble] += 1
+        self._fetch_failed(event)
+
+    def _passed_on_whole(self, _: ParserGaveUp | ParsersDisagreed) -> None:
+        self.refused_documents[FetchTrouble.WHOLE] += 1
+
+    def _canary_arrived(self, event: CanaryArrived) -> None:
+        self.canary_seconds = event.seconds
 
     def _fetch_failed(self, event: FetchFailed | DocumentRefused) -> None:
         # A document that is refused is told of twice: as such, and as a fetch that came to nothing.

@@ -16,6 +16,10 @@ _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 ACCEPT_ENCODING = "gzip, deflate, br"
 
 
+class DecodedTooLargeError(FetchError):
+    """More than the limit came out."""
+
+
 def decode_body(body: bytes, content_encoding: str, limit: int) -> bytes:
     """The body without its codings; raises `FetchError` when it is broken or larger than `limit` bytes."""
     codings = [word for raw in content_encoding.split(",") if (word := raw.strip().lower()) and word != "identity"]
@@ -31,7 +35,7 @@ def decode_body(body: bytes, content_encoding: str, limit: int) -> bytes:
         else:
             raise FetchError(f"the content encoding {coding[:40]!r} was not asked for and is not understood")
     if len(body) > limit:
-        raise FetchError(f"the content is larger than {limit} bytes")
+        raise DecodedTooLargeError(f"the content is larger than {limit} bytes")
     return body
 
 
@@ -62,7 +66,7 @@ def _inflate(body: bytes, window: int, room: int, name: str) -> tuple[bytes, byt
     except zlib.error as error:
         raise FetchError(f"the {name} content is broken: {error}") from None
     if len(piece) > room:
-        raise FetchError("the content is larger than the limit once decompressed")
+        raise DecodedTooLargeError("the content is larger than the limit once decompressed")
     if not stream.eof:
         raise FetchError(f"the {name} content ends too early")
     return piece, stream.unused_data
@@ -79,7 +83,7 @@ def _unbrotli(body: bytes, limit: int) -> bytes:
     except brotli.error as error:
         raise FetchError(f"the br content is broken: {error}") from None
     if len(out) > limit:
-        raise FetchError("the content is larger than the limit once decompressed")
+        raise DecodedTooLargeError("the content is larger than the limit once decompressed")
     if not stream.is_finished():
         raise FetchError("the br content ends too early")
     return bytes(out)

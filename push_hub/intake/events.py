@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from push_hub.intake.trouble import FetchTrouble
+
 
 @dataclass(frozen=True, slots=True)
 class PingsStored:
@@ -60,10 +62,11 @@ class RetriesBounded:
 
 @dataclass(frozen=True, slots=True)
 class DocumentRefused:
-    """Unsafe XML: nothing of it was parsed or published."""
+    """Too large, unsafe XML, or nothing that can be sent on: nothing of it was published."""
 
     topic: str
     reason: str
+    trouble: FetchTrouble = FetchTrouble.UNSAFE
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,7 @@ class SweepFailed:
 
 @dataclass(frozen=True, slots=True)
 class ParserGaveUp:
-    """A feed was not taken apart (too large, too slow, the process died): it is passed on whole."""
+    """A feed was not taken apart (too large, too slow, none after all, the process died): it is passed on whole."""
 
     topic: str
     reason: str

@@ -17,6 +17,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from push_hub.discovery import is_called_feed
 from push_hub.intake.config import IntakeConfig
 from push_hub.intake.events import Observer, ParserGaveUp, ParsersDisagreed
 from push_hub.intake.feeds import Feed
@@ -143,6 +144,8 @@ class ParserPool:
                 self._observer(ParserGaveUp(topic, words))
             elif verdict is ParseVerdict.DISAGREEMENT:
                 self._observer(ParsersDisagreed(topic, words))
+            elif is_called_feed(content_type):
+                self._observer(ParserGaveUp(topic, "its type says that it is a feed, and no parser finds one in it"))
         return None
 
     def _plain(self, topic: str, content_type: str, body: bytes) -> Feed | None:

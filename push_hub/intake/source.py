@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from urllib.parse import urljoin, urlsplit
 
 from push_hub.intake.config import IntakeConfig
-from push_hub.intake.decode import ACCEPT_ENCODING, decode_body
+from push_hub.intake.decode import ACCEPT_ENCODING, DecodedTooLargeError, decode_body
 from push_hub.intake.ports import Fetch, FetchError, HeaderLookup, reason_of
 from push_hub.intake.threads import Threads
-from serving.outbound.errors import ShareTakenError
+from push_hub.intake.trouble import FetchTrouble
+from serving.outbound.errors import AddressRefusedError, ResponseTooLargeError, ShareTakenError, UrlRefusedError
 
 PERMANENT = frozenset({301, 308})
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -20,10 +21,17 @@ ACCEPT = "application/atom+xml, application/rss+xml, application/rdf+xml, applic
 class FetchFailedError(FetchError):
     """A fetch that gave no document. `lasting` when trying again soon makes no sense."""
 
-    def __init__(self, reason: str, lasting: bool = False, headers: HeaderLookup | None = None) -> None:
+    def __init__(
+        self,
+        reason: str,
+        lasting: bool = False,
+        headers: HeaderLookup | None = None,
+        trouble: FetchTrouble = FetchTrouble.ANSWER,
+    ) -> None:
         super().__init__(reason)
         self.lasting = lasting
         self.headers = headers
+        self.trouble = trouble
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +87,12 @@ async def fetch_document(
             )
         except ShareTakenError:
             raise
+        except ResponseTooLargeError as error:
+            raise FetchFailedError(reason_of(error), lasting=True, trouble=FetchTrouble.TOO_LARGE) from error
         except Exception as error:
-            raise FetchFailedError(reason_of(error)) from error
+            # What the address guard refuses now, it refuses in a minute.
+            lasting = isinstance(error, AddressRefusedError | UrlRefusedError)
+            raise FetchFailedError(reason_of(error), lasting, trouble=FetchTrouble.UNREACHABLE) from error
         if response.status in REDIRECTS:
             target = _target(url, response.headers.get("Location"))
             if target in visited:
@@ -116,8 +128,10 @@ def _document(
         raise FetchFailedError(f"the server answered {status}", lasting, headers)
     try:
         content = decode_body(body, ",".join(headers.get_all("Content-Encoding")), config.max_body_bytes)
+    except DecodedTooLargeError as error:
+        raise FetchFailedError(error.reason, lasting=True, trouble=FetchTrouble.TOO_LARGE) from error
     except FetchError as error:
-        raise FetchFailedError(error.reason) from error
+        raise FetchFailedError(error.reason, trouble=FetchTrouble.ENCODING) from error
     validators = Validators(url, _validator(headers.get("ETag")), _validator(headers.get("Last-Modified")))
     return Fetched(status, url, headers, content, validators, moved_to)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from push_hub.intake.config import IntakeConfig
 from push_hub.intake.feeds import FeedEntry, PollHints
 from push_hub.intake.source import Validators
+from push_hub.intake.trouble import FetchTrouble
 from push_hub.intake.unwanted import MIGRATION as UNWANTED_PINGS
 from push_hub.intake.unwanted import UnwantedPings
 from push_hub.model import Content
@@ -38,6 +39,8 @@ MIGRATIONS = [
         ],
     ),
     UNWANTED_PINGS,
+    # What strangers may know of why a topic brings nothing; NULL when nothing is wrong.
+    Migration("push_hub.intake", 4, ["ALTER TABLE topics ADD COLUMN trouble TEXT"]),
 ]
 
 NO_HINTS = PollHints()
@@ -62,6 +65,7 @@ class FetchSource:
     pinged_until: float | None = None
     """When the newest ping that is stored was received."""
     subscribers: int = 0
+    trouble: FetchTrouble | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,8 @@ class Update:
     poll_every: float | None = None
     poll_at: float | None = None
     hints: PollHints | None = None
+    trouble: FetchTrouble | None = None
+    """Also when it is None: nothing is wrong now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,22 +149,25 @@ class IntakeStore:
     def source(self, topic: str) -> FetchSource:
         """All that a visit needs to know, in one read: it is asked for before each fetch."""
         # The kept number of subscribers, not a count of rows: a topic may have a million.
-        ((self_url, etag, modified, digest, every, url, moved_to, moved_at, frame, ttl, hours, days, ping, live),) = (
-            self._database.read(
-                "SELECT t.self_url, t.etag, t.last_modified, t.body_digest, t.poll_every, s.validated_url, s.moved_to, "
-                "s.moved_at, s.frame_digest, s.ttl, s.skip_hours, s.skip_days, "
-                "(SELECT received_at FROM pings WHERE topic = ?1), "
-                "(SELECT live FROM subscriber_counts WHERE topic = ?1) "
-                "FROM (SELECT ?1 AS url) LEFT JOIN topics t USING (url) LEFT JOIN sources s ON s.topic = t.url",
-                (topic,),
-            )
+        (row,) = self._database.read(
+            "SELECT t.self_url, t.etag, t.last_modified, t.body_digest, t.poll_every, s.validated_url, s.moved_to, "
+            "s.moved_at, s.frame_digest, s.ttl, s.skip_hours, s.skip_days, t.trouble, "
+            "(SELECT received_at FROM pings WHERE topic = ?1), "
+            "(SELECT live FROM subscriber_counts WHERE topic = ?1) "
+            "FROM (SELECT ?1 AS url) LEFT JOIN topics t USING (url) LEFT JOIN sources s ON s.topic = t.url",
+            (topic,),
         )
+        self_url, etag, modified, digest, every, url, moved_to, moved_at, frame, ttl, hours, days, trouble, *rest = row
+        ping, live = rest
         live = live or 0
         if self_url is None:
             return FetchSource(topic, pinged_until=ping, subscribers=live)
         hints = PollHints(ttl, _from_bits(hours), _from_bits(days)) if hours or days or ttl is not None else NO_HINTS
         validators = Validators(url or "", etag, modified)
-        return FetchSource(self_url, validators, digest, frame, moved_to, moved_at or 0.0, every, hints, ping, live)
+        wrong = None if trouble is None else FetchTrouble(trouble)
+        return FetchSource(
+            self_url, validators, digest, frame, moved_to, moved_at or 0.0, every, hints, ping, live, wrong
+        )
 
     def seen(self, topic: str) -> dict[bytes, bytes]:
         return dict(
@@ -218,9 +227,10 @@ class IntakeStore:
         new = update.validators
         tx.execute(
             "INSERT INTO topics (url, self_url, etag, last_modified, body_digest, fetched_at, outcome, poll_every, "
-            "poll_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (url) DO UPDATE SET "
+            "poll_at, trouble) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (url) DO UPDATE SET "
             "self_url = excluded.self_url, fetched_at = excluded.fetched_at, outcome = excluded.outcome, "
-            "poll_every = coalesce(excluded.poll_every, poll_every), poll_at = excluded.poll_at",
+            "poll_every = coalesce(excluded.poll_every, poll_every), poll_at = excluded.poll_at, "
+            "trouble = excluded.trouble",
             (
                 update.topic,
                 update.self_url,
@@ -231,6 +241,7 @@ class IntakeStore:
                 update.outcome,
                 update.poll_every,
                 update.poll_at,
+                update.trouble,
             ),
         )
         if new is not None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from push_hub.discovery import discover
+from push_hub.discovery import discover, is_called_feed
 from push_hub.intake.config import IntakeConfig
 from push_hub.intake.events import (
     DocumentArrived,
@@ -33,6 +33,7 @@ from push_hub.intake.schedule import PollPlan, Seen, max_age, plan_poll, retry_a
 from push_hub.intake.source import Fetched, FetchFailedError, fetch_document
 from push_hub.intake.store import FetchSource, IntakeStore, Update
 from push_hub.intake.threads import Threads
+from push_hub.intake.trouble import FetchTrouble
 from push_hub.intake.turns import TopicTurns
 from push_hub.model import Content
 from push_hub.ports import OverloadedError
@@ -46,6 +47,8 @@ DEFAULT_TYPE = "application/octet-stream"
 UNPROCESSABLE = 422
 SHARE_PAUSES = BackOff(0.5, longest=600.0)
 """Seconds until a network that had its share is tried again, at first."""
+REFUSED = frozenset({FetchTrouble.TOO_LARGE, FetchTrouble.UNSAFE, FetchTrouble.NOT_TAKEN})
+"""Of these the document is to blame, not the way to it."""
 QUICK_REPEATS = 3
 """Fetches that were overtaken are repeated at once this often, then with growing pauses."""
 
@@ -165,6 +168,7 @@ class Visits:
             frame=look.frame,
             entries=look.entries,
             hints=look.hints,
+            trouble=None if passed_on else _trouble_with(look, source),
         )
         if self._config.poll:
             plan = self._plan(source, Seen(look.changed, look.hints or source.hints), pinged=True)
@@ -228,7 +232,8 @@ class Visits:
                 return await self._failed(topic, error, answered)
             except Exception as error:  # the sink's refusal, or a mistake of ours: it must end some time
                 lasting = isinstance(error, RequestError)
-                return await self._failed(topic, FetchFailedError(reason_of(error), lasting), answered)
+                refused = FetchFailedError(reason_of(error), lasting, trouble=FetchTrouble.NOT_TAKEN)
+                return await self._failed(topic, refused, answered)
         self._attempts.pop(topic, None)
         self._overtakes.pop(topic, None)
         return None
@@ -290,7 +295,7 @@ class Visits:
             )
             plan = self._plan(source, seen, pinged=answered is not None)
             update = replace(update, poll_every=plan.every, poll_at=plan.at)
-        update = replace(update, outcome=_in_words(fetched, look, is_news))
+        update = replace(update, outcome=_in_words(fetched, look, is_news), trouble=_trouble_with(look, source))
         early = self.early.get(topic)
         if early is not None:
             early.is_written = True
@@ -316,10 +321,11 @@ class Visits:
         reason = str(error)
         retry_at: float | None = None
         wait: float | None = None
-        if isinstance(error, UnsafeXmlError):
-            self._observe(DocumentRefused(topic, reason))
+        trouble = FetchTrouble.UNSAFE if isinstance(error, UnsafeXmlError) else error.trouble
+        if trouble in REFUSED:
+            self._observe(DocumentRefused(topic, reason, trouble))
             reason = f"the document was refused: {reason}"
-        else:
+        if isinstance(error, FetchFailedError):
             retry_at = None if error.lasting else self._next_try(topic)
             wait = retry_after(error.headers.get("Retry-After"), now) if error.headers is not None else None
             if retry_at is not None and wait is not None:
@@ -332,7 +338,9 @@ class Visits:
             outcome = f"{reason}; try {tries} of {self._config.max_attempts}"
         async with self._turns.turn(topic):
             source = self._store.source(topic)
-            update = Update(topic, source.self_url, outcome, now, answered if retry_at is None else None)
+            update = Update(
+                topic, source.self_url, outcome, now, answered if retry_at is None else None, trouble=trouble
+            )
             if source.moved_to is not None:
                 # The new address gives trouble: the next try asks the old one again.
                 update = replace(update, moved_at=now)
@@ -359,6 +367,14 @@ class Visits:
             self._observe(RetriesBounded(topic))
             return None
         return self._clock() + self._config.retries.wait(attempts, self._jitter)
+
+
+def _trouble_with(look: Inspection | None, source: FetchSource) -> FetchTrouble | None:
+    """Of what is called a feed: could its last document that was new be taken apart?"""
+    if look is None or not look.changed:
+        return FetchTrouble.WHOLE if source.trouble is FetchTrouble.WHOLE else None
+    is_whole = look.new_entries is None and is_called_feed(look.content.content_type)
+    return FetchTrouble.WHOLE if is_whole else None
 
 
 def _in_words(fetched: Fetched, look: Inspection | None, published: bool) -> str:

@@ -94,6 +94,8 @@ class CallbackAnswer:
     status: int | None
     body: bytes = b""
     reason: str = ""
+    lasting: bool = False
+    """It would be the same in a minute: the hub does not contact this address."""
 
 
 def intent_of(request: SubscribeRequest | UnsubscribeRequest, now: float, nonce: str) -> Intent:
@@ -162,7 +164,7 @@ def judge(
     if answer.status is not None and is_success(answer.status) and answer.body == challenge.encode("ascii"):
         return Confirmed()
     reason = _why(answer, challenge)
-    if synchronous or answer.status == HTTP_NOT_FOUND:
+    if synchronous or answer.lasting or answer.status == HTTP_NOT_FOUND:
         return CheckFailed(reason)
     if intent.dialect is not Dialect.PUSH_03 and (
         not _could_not_answer(answer) or attempts >= schedule.attempts_later_texts
@@ -178,7 +180,8 @@ def judge_denial(
     """A denial wants no answer; it is repeated only when the callback could not be told."""
     if not _could_not_answer(answer):
         return Confirmed()
-    at = schedule.next_try(attempts, intent.requested_at, now) if attempts < MAX_DENIAL_ATTEMPTS else None
+    is_worth_it = attempts < MAX_DENIAL_ATTEMPTS and not answer.lasting
+    at = schedule.next_try(attempts, intent.requested_at, now) if is_worth_it else None
     reason = _why(answer, "")
     return CheckFailed(reason) if at is None else TryAgain(at, reason)
 

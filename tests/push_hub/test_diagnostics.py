@@ -7,6 +7,7 @@ import pytest
 from aiohttp import web
 
 from push_hub.diagnostics import proof_of
+from push_hub.intake import IntakeConfig
 from tests.push_hub.harness import Subscriber, atom, until
 from tests.push_hub.world import OPERATOR, World
 
@@ -143,9 +144,40 @@ async def test_a_topic_s_last_fetch_and_outcome(world: World) -> None:
     assert document["last_fetch"]
     assert document["outcome"] == "fetched, 1 new or changed entries"
     assert document["last_publication"]
-    await world.get("diagnostics/topic", 401, {"Authorization": "Bearer x"}, topic=world.topic)
+    to_anybody = await world.get("diagnostics/topic", 200, {"Authorization": "Bearer x"}, topic=world.topic)
+    assert to_anybody == {"topic": world.topic, "state": "well", "text": "fetched and sent on"}
     await world.get("diagnostics/topic", 400, topic="nonsense")
     await world.get("diagnostics/topic", 400)
+
+
+async def test_anybody_may_ask_what_is_wrong_with_a_topic_and_is_told_its_class(world: World) -> None:
+    async def asked(topic: str) -> dict[str, object]:
+        found: dict[str, object] = await world.get("diagnostics/topic", 200, {"X-Nobody": "1"}, topic=topic)
+        return found
+
+    assert (await asked(world.topic))["state"] == "unknown"
+    assert (await asked("http://169.254.169.254/feed"))["state"] == "refused"
+    await world.ask("subscribe")
+    assert world.hub._parts is not None
+    intake = world.hub._parts.intake
+    for document, state, outcome in (
+        (b'<!DOCTYPE feed [<!ENTITY a "&b;&b;">]><feed/>', "unsafe", "the document was refused: "),
+        (
+            b"<feed>" + b"x" * IntakeConfig().max_body_bytes,
+            "too-large",
+            "the document was refused: the answer is longer than",
+        ),
+        (b"<nothing/>", "whole", "fetched, the content changed"),
+        (atom(1), "well", "fetched, 1 new or changed entries"),
+    ):
+        world.publisher.body, world.publisher.content_type = document, "application/atom+xml"
+        await world.ping()
+        await intake.idle()
+        assert (await asked(world.topic))["state"] == state
+        known = await world.get("diagnostics/topic", topic=world.topic)
+        assert known["outcome"].startswith(outcome)
+        # A document is no fault of the network: the next ping is waited for, and nothing is tried again.
+        assert intake.waiting == 0
 
 
 async def test_dead_letters_can_be_looked_at_and_replayed(world: World) -> None:

@@ -125,6 +125,7 @@ function show(snapshot) {
     ["owed now", number(totals.owed), totals.owed > 0], ["given up", number(totals.given_up), totals.given_up > 0], ["into the network", number(totals.published)],
     ["from the network", number(totals.arrived)], ["topics", number(totals.topics)], ["subscriptions", number(totals.subscribers)]];
   sync($("tiles"), tiles, (tile) => tile[0], ([name, value, alarming]) => h("div", { class: alarming ? "bad" : "" }, h("dt", {}, name), h("dd", {}, value)));
+  for (const element of document.querySelectorAll(".of-network")) element.hidden = about.alone;
   picture.show(network);
   if (state.detail) picture.light(state.detail.paths.filters);
   $("network-text").textContent = network.trouble ?? `${network.nodes.length + network.left_out} nodes and ${network.links.length} links, seen from ${network.name}` + (network.left_out ? `; ${network.left_out} are not drawn` : "");

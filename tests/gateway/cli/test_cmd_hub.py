@@ -36,6 +36,7 @@ def hub(data: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]
         line = process.stdout.readline()
         match = re.fullmatch(r"hub at (?:https://hub\.example/x, listening on )?(https?://127\.0\.0\.1:\d+/)\n", line)
         assert match, line + (process.stderr.read() if process.stderr and process.poll() is not None else "")
+        assert process.stdout.readline() == f"data in {data}\n"
         yield process, match[1]
     finally:
         if process.poll() is None:
@@ -100,9 +101,14 @@ def test_serves_admits_private_but_never_link_local_and_stops_gracefully(tmp_pat
         }
         for address, word in never.items():
             status, text = subscribe(url, address)
-            assert (status, word in text) == (409, True), (address, text)
+            assert (status, word in text) == (403, True), (address, text)
         assert json.loads(ask(url + "health")[1])["status"] == "ok"
-        assert stop(process) == (0, "")
+        code, lines = stop(process)
+        assert code == 0
+        assert [
+            line for line in lines.splitlines() if "request refused: this hub does not contact the callback" in line
+        ] == (lines.splitlines())
+        assert len(lines.splitlines()) == len(never)
 
 
 def test_loopback_and_private_are_refused_by_default(tmp_path: Path, callback: str) -> None:
@@ -115,8 +121,9 @@ def test_loopback_and_private_are_refused_by_default(tmp_path: Path, callback: s
             "http://[::ffff:10.0.0.1]/",
         ):
             status, text = subscribe(url, address)
-            assert (status, "loopback or private" in text) == (409, True), (address, text)
-        assert stop(process, signal.SIGINT) == (0, "")
+            assert (status, "loopback or private" in text) == (403, True), (address, text)
+        code, lines = stop(process, signal.SIGINT)
+        assert (code, len(lines.splitlines())) == (0, 5)
 
 
 def test_a_callback_that_never_answers_does_not_hold_up_the_stop(tmp_path: Path) -> None:

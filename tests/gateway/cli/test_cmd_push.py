@@ -46,7 +46,7 @@ async def test_subscribe_prints_what_publish_makes_the_hub_send(tmp_path: Path) 
             assert said.decode() == f"{hub.url} took {page}\n"
             out, _ = await reader.communicate()
             assert reader.returncode == 0
-            assert out == b"news"
+            assert out == b"news\n"
             assert hub.subscriptions.count(page) == 0, "it left when it had enough"
     finally:
         await hub.stop()
@@ -58,3 +58,23 @@ async def test_what_cannot_be_done_is_said_in_one_line() -> None:
         _, errors = await process.communicate()
         assert process.returncode == code
         assert errors.count(b"\n") == 1
+
+
+async def test_an_end_without_news_has_a_word_and_a_code(tmp_path: Path) -> None:
+    """Refused at once, never asked back, verified and nothing published: three different ends."""
+    for allow_private, words, code, said in (
+        (False, (), 1, "this hub does not contact the callback"),
+        (True, ("--base", "http://localhost:9/"), 3, "not verified: the hub took the request and never asked"),
+        (True, (), 1, "nothing came: the subscription is verified"),
+    ):
+        hub = Hub(HubConfig(tmp_path / said, allow_private=allow_private, canary=CanaryConfig(enabled=False)))
+        await hub.start()
+        try:
+            wanted = ("subscribe", "http://t.example/", "--hub", hub.url, "--count", "1", "--timeout", "1.5")
+            process = await push(*wanted, *words)
+            async with asyncio.timeout(60):
+                _, errors = await process.communicate()
+            assert process.returncode == code, errors
+            assert said in errors.decode().splitlines()[-1]
+        finally:
+            await hub.stop()

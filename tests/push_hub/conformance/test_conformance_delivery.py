@@ -349,9 +349,16 @@ async def test_loopback_callbacks_are_refused_without_allow_private(
     hub = Hub(HubConfig(tmp_path / "guarded"))
     await hub.start()
     data = [("hub.mode", "subscribe"), ("hub.topic", "http://p.example/"), ("hub.callback", subscriber.url())]
-    async with http.post(hub.url, data=[*data, ("hub.verify", "sync")]) as answer:
-        assert answer.status == 409
-        assert "loopback or private" in await answer.text()
+    async with http.post(hub.url, data=data) as answer:
+        assert answer.status == 403
+        assert "the callback" in await answer.text() and "loopback or private" in await answer.text()
+    for fields in (
+        {"hub.mode": "subscribe", "hub.topic": "http://10.0.0.1/feed", "hub.callback": "http://s.example/"},
+        {"hub.mode": "publish", "hub.url": "http://[::1]/feed"},
+    ):
+        async with http.post(hub.url, data=fields) as answer:
+            assert answer.status == 403
+            assert "the topic" in await answer.text() and "loopback or private" in await answer.text()
     assert subscriber.checks.empty()
     await hub.stop()
 

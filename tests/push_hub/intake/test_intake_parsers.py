@@ -199,7 +199,8 @@ async def test_verdicts_come_back_as_what_they_are() -> None:
         assert await pool.read(A, ATOM, b"<html/>") is None
         odd = f'<feed xmlns="{space}" xmlns:a="{space}"><entry/><a:entry/></feed>'
         assert await pool.read(A, ATOM, odd.encode()) is None
-    assert [type(event) for event in events] == [ParsersDisagreed]
+    # What is called a feed and is none is told of as well.
+    assert [type(event) for event in events] == [ParserGaveUp, ParsersDisagreed]
 
 
 async def test_a_reader_that_goes_away_takes_its_parser_along() -> None:

@@ -180,6 +180,7 @@ async def test_well_known_documents_lead_to_the_hub(hub: RunningHub, http: aioht
         assert document["hub"] == hub.url
         assert document["limits"] == {
             "body_bytes": 65536,
+            "document_bytes": 8_388_608,
             "topics_per_ping": 100,
             "secret_bytes": 199,
             "url_characters": 2048,
