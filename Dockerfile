@@ -4,7 +4,7 @@
 # A container needs no capability with UDP links. Raw Ethernet links need NET_RAW, and nothing else does:
 # see deploy/compose/raw-ethernet.yml.
 
-FROM python:3.11.14-slim-bookworm AS build
+FROM python:3.11.14-slim-bookworm@sha256:65a93d69fa75478d554f4ad27c85c1e69fa184956261b4301ebaf6dbb0a3543d AS build
 WORKDIR /src
 RUN python -m venv /opt/psph
 COPY pyproject.toml constraints.txt README.md LICENSE ./
@@ -23,7 +23,7 @@ FROM build AS build-analytics
 RUN python -m pip --python /opt/psph/bin/python install --no-cache-dir --disable-pip-version-check \
     -c constraints.txt '.[analytics]'
 
-FROM python:3.11.14-slim-bookworm AS analytics
+FROM python:3.11.14-slim-bookworm@sha256:65a93d69fa75478d554f4ad27c85c1e69fa184956261b4301ebaf6dbb0a3543d AS analytics
 COPY --from=build-analytics /opt/psph /opt/psph
 RUN groupadd --gid 10001 psph && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /data psph \
     && install -d -o psph -g psph -m 0700 /data /traces
@@ -34,7 +34,7 @@ USER 10001:10001
 ENTRYPOINT ["psph"]
 CMD ["report", "--help"]
 
-FROM python:3.11.14-slim-bookworm AS gateway
+FROM python:3.11.14-slim-bookworm@sha256:65a93d69fa75478d554f4ad27c85c1e69fa184956261b4301ebaf6dbb0a3543d AS gateway
 COPY --from=build /opt/psph /opt/psph
 RUN groupadd --gid 10001 psph && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /data psph \
     && install -d -o psph -g psph -m 0700 /data /traces

@@ -19,7 +19,7 @@ UNIT := tests/identifiers tests/storage tests/serving tests/exchange tests/psirp
 BENCH_FIRST := payload-steady payload-first load hops
 
 .DEFAULT_GOAL := help
-.PHONY: help run test quick unit bench lint format pytest debian-packages clean constraints
+.PHONY: help run test quick unit bench lint format pytest debian-packages clean constraints constraint-hashes
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -78,6 +78,9 @@ debian-packages: tests/debian-packages.txt | $(BIN)/python
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+constraint-hashes: ## write the hashes of the constraints' files to constraints-hashes.txt
+	.ci/constraint-hashes
 
 constraints: $(VENV)/.dev ## write the installed versions to constraints.txt
 	{ head -n 1 constraints.txt; $(BIN)/pip freeze --exclude-editable; } > constraints.new && mv constraints.new constraints.txt

@@ -34,7 +34,7 @@ def complaints(text: str) -> list[str]:
     all_stages = stages(text)
     bases = {stage.base for stage in all_stages}
     for stage in all_stages:
-        if stage.base not in known and not re.search(r":[^:/]*\d[^:/]*$", stage.base):
+        if stage.base not in known and not re.search(r":[^:/@]*\d[^:/@]*@sha256:[0-9a-f]{64}$", stage.base):
             found.append("pinned-base")
         final = stage.name not in bases and not stage.name.startswith("build")
         found += _stage(stage, known, final=final)

@@ -7,6 +7,7 @@ one folder, and goes with it.
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -49,7 +50,7 @@ class Podman:
         return _run(self.words(*words))
 
     def make_base(self) -> None:
-        (name,) = {stage.base for stage in stages((ROOT / "Dockerfile").read_text()) if ":" in stage.base}
+        (name,) = {stage.base for stage in stages(self._dockerfile.read_text()) if ":" in stage.base}
         tar = self.folder / "base.tar"
         suite = name.rpartition("-")[2]
         mirror = [str(SOURCES)] if SOURCES.exists() else []
@@ -65,7 +66,14 @@ class Podman:
         settings.write_text(PIP_CONF)
         volumes = [f"--volume={settings}:/etc/pip.conf:ro", f"--volume={wheels}:/wheels:ro"]
         words = ["build", "--format=docker", "--network=none", "--pull=never", *volumes, f"--target={target}"]
-        self.run(*words, "--tag", tag, str(ROOT))
+        self.run(*words, "--tag", tag, f"--file={self._dockerfile}", str(ROOT))
+
+    @property
+    def _dockerfile(self) -> Path:
+        """The Dockerfile without the digest of its base, which a stand-in cannot have."""
+        path = self.folder / "Dockerfile"
+        path.write_text(re.sub(r"@sha256:[0-9a-f]{64}", "", (ROOT / "Dockerfile").read_text()))
+        return path
 
     def inside(self, image: str, script: str) -> str:
         """What a shell prints in a container of an image, as the image is, without a network."""

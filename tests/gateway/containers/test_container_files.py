@@ -1,6 +1,7 @@
 """The container's files: what the image holds, and whether Dockerfile, compose file and units are as they should be."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -15,13 +16,15 @@ import yaml
 from gateway.cli.main import COMMANDS, load
 from gateway.config import load as load_gateway
 from psirp_stack.node.config import load as load_node
+from tests.documents.pages import commands_for
 from tests.gateway.containers.compose_files import RAW_ETHERNET, image, services
 from tests.gateway.containers.dockerfile_rules import complaints, stages
 from tests.gateway.containers.image_packages import absent_from_the_gateway, installed_in_the_gateway, installed_with
 
 ROOT = Path(__file__).parents[3]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
-GOOD = 'FROM python:3.11 AS gateway\nUSER 10001:10001\nENTRYPOINT ["psph"]\n'
+BASE = f"python:3.11@sha256:{'0' * 64}"
+GOOD = f'FROM {BASE} AS gateway\nUSER 10001:10001\nENTRYPOINT ["psph"]\n'
 SERVICES = ("forwarder-1", "forwarder-2", "forwarder-3", "gateway-a", "gateway-b", "feed", "reader")
 
 
@@ -61,6 +64,8 @@ def test_the_dockerfile_keeps_the_rules() -> None:
     [
         (GOOD.replace(":3.11", ":latest"), "pinned-base"),
         (GOOD.replace(":3.11", ""), "pinned-base"),
+        (GOOD.replace(BASE, "python:3.11"), "pinned-base"),
+        (GOOD.replace("0" * 64, "0" * 63), "pinned-base"),
         (GOOD.replace("10001:10001", "root"), "non-root-by-number"),
         (GOOD.replace("10001:10001", "0"), "non-root-by-number"),
         (GOOD.replace('["psph"]', "psph"), "exec-form"),
@@ -68,8 +73,8 @@ def test_the_dockerfile_keeps_the_rules() -> None:
         (GOOD + "ADD x y\n", "copy-not-add"),
         (GOOD + "RUN sudo true\n", "no-sudo"),
         (GOOD + "RUN apt-get install gcc\n", "no-building-in-the-final-stage"),
-        ("FROM python:3.11 AS build\nRUN pip install \\\n  x\n" + GOOD, "pip-no-cache"),
-        ("FROM python:3.11 AS build\nRUN pip install --no-cache-dir x\n" + GOOD, "pip-pinned"),
+        (f"FROM {BASE} AS build\nRUN pip install \\\n  x\n" + GOOD, "pip-no-cache"),
+        (f"FROM {BASE} AS build\nRUN pip install --no-cache-dir x\n" + GOOD, "pip-pinned"),
         (GOOD + "ENV ADMIN_TOKEN=x\n", "no-secret-in-the-image"),
         (GOOD + "WORKDIR data\n", "absolute-workdir"),
         (GOOD + "COPY --from=nowhere a b\n", "known-stage"),
@@ -95,6 +100,29 @@ def test_the_image_gets_nothing_but_the_packages() -> None:
     assert "analytics" not in json.dumps(
         [stage.steps for stage in stages(DOCKERFILE) if stage.name in ("build", "gateway")]
     )
+
+
+def test_images_of_others_are_named_by_digest() -> None:
+    images = {service["image"] for service in compose()["services"].values()}
+    assert {image for image in images if re.fullmatch(r"[a-z/]+:v[\d.]+@sha256:[0-9a-f]{64}", image) is None} == {
+        "psph",
+        "psph-analytics",
+    }
+
+
+def test_the_constraints_with_hashes_are_the_constraints() -> None:
+    """Renewed with `make constraint-hashes`; pip itself reads them, and would take nothing without a hash."""
+    (command,) = commands_for(
+        "tests/gateway/containers/test_container_files.py::test_the_constraints_with_hashes_are_the_constraints",
+        "docs/operations.md",
+    )
+    joined = (ROOT / command[-1]).read_text().replace("\\\n", "")
+    lines = [line.split() for line in joined.splitlines() if not line.startswith("#")]
+    pins = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    assert [line[0] for line in lines] == pins
+    for pin, *hashes in lines:
+        assert hashes, pin
+        assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", one) for one in hashes), pin
 
 
 def schema() -> Any:
