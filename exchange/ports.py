@@ -122,7 +122,10 @@ class Sessions(Protocol):
         """None: the session has not begun with this item."""
 
     def move(self, key: SessionKey, item: ItemId, position: int) -> Awaitable[None]:
-        """Write a cursor. Begun when this returns; who needs to know that it is durable awaits what it gives."""
+        """Write a cursor, soon. Who needs to know that it is durable awaits what it gives, and says `hurry`."""
+
+    def hurry(self) -> None:
+        """Somebody waits for a cursor that is being written."""
 
     async def base(self, key: SessionKey) -> int:
         """Up to here a session that wants everything has all of it, whatever its cursors say."""

@@ -143,6 +143,7 @@ class Walks:
         walk = (key, entry.item)
         before = self._settling.get(walk)
         if before is not None:
+            self._sessions.hurry()
             await asyncio.shield(before)
         if not 0 < entry.draft.deadline_ms < self._clock() * MS:
             try:

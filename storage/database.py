@@ -117,6 +117,9 @@ class Database:
         self._soon: deque[_Job[Any]] = deque()
         self._soon_loop: asyncio.AbstractEventLoop | None = None
         self._turn_is_due = False
+        self._is_urgent = False
+        """Whether something of it is not to wait for others."""
+        self._patience: asyncio.TimerHandle | None = None
         self._local = threading.local()
         self._readers: list[sqlite3.Connection] = []
         self._readers_lock = threading.Lock()
@@ -185,10 +188,11 @@ class Database:
         assert isinstance(job.done, Future)  # noqa: S101 - it was made above
         return job.done
 
-    def transact(self, work: Callable[[Transaction], T]) -> "asyncio.Future[T]":
+    def transact(self, work: Callable[[Transaction], T], patience: float = 0.0) -> "asyncio.Future[T]":
         """Like `write`, for short work, from a running event loop, on which the work runs at its next turn.
 
-        The future resolves after the commit, on the loop. Raises `DatabaseBusyError`.
+        The future resolves after the commit, on the loop. Raises `DatabaseBusyError`. With `patience` it waits so many
+        seconds for others whose commit it can share, or for `hurry`; all is committed in the order it was asked for.
         """
         if self._closing.is_set():
             raise DatabaseClosedError(f"{self._path} is closed")
@@ -196,16 +200,35 @@ class Database:
             raise self._busy()
         loop = asyncio.get_running_loop()
         job = _Job(work, loop.create_future())
-        if self._soon and self._soon_loop is not loop:  # a loop that has ended without its last turn
+        if self._soon_loop is not loop:  # one before may have ended without its last turn
             self._soon.clear()
-            self._turn_is_due = False
+            self._turn_is_due = self._is_urgent = False
+            self._patience = None
+            self._soon_loop = loop
         self._soon.append(job)
-        self._soon_loop = loop
+        if patience <= 0:
+            self._turn_soon(loop)
+        elif self._patience is None:
+            self._patience = loop.call_later(patience, self._patience_ended)
+        assert isinstance(job.done, asyncio.Future)  # noqa: S101 - it was made above
+        return job.done
+
+    def hurry(self) -> None:
+        """Somebody waits for what was to wait for others."""
+        if self._soon and self._soon_loop is not None:
+            self._turn_soon(self._soon_loop)
+
+    def _turn_soon(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._is_urgent = True
         if not self._turn_is_due:
             self._turn_is_due = True
             loop.call_soon(self._run_soon)
-        assert isinstance(job.done, asyncio.Future)  # noqa: S101 - it was made above
-        return job.done
+
+    def _patience_ended(self) -> None:
+        self._patience = None
+        self._is_urgent = True
+        if not self._turn_is_due:
+            self._run_soon()
 
     def _busy(self) -> DatabaseBusyError:
         return DatabaseBusyError(f"{self._max_waiting} writes are waiting for {self._path}: try again later")
@@ -269,6 +292,10 @@ class Database:
             job = self._soon.popleft()
             if not job.done.cancelled():
                 jobs.append(job)
+        self._is_urgent = bool(self._soon)
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
         outcomes: list[_Outcome] = []
         with contextlib.suppress(sqlite3.Error):  # the thread finds outcomes missing, and runs each job alone
             self._run(jobs, outcomes)
@@ -279,7 +306,7 @@ class Database:
     def _told(self, outcomes: list[_Outcome]) -> None:
         for outcome in outcomes:
             _settle(*outcome)
-        if self._soon and not self._turn_is_due:
+        if self._is_urgent and not self._turn_is_due:
             self._run_soon()
 
     # In the thread

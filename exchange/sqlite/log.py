@@ -24,6 +24,8 @@ from storage import Database, Transaction
 
 REMOVED_AT_ONCE = 500
 TWINS_LOOKED_AT = 64
+SHORT_BODY = 64 * 1024
+"""Bytes that are written on the event loop; longer ones are for the writer's thread."""
 
 
 class SqliteLog:
@@ -41,7 +43,9 @@ class SqliteLog:
     async def append(self, draft: Draft, via: str, now_ms: int, marks: Sequence[Mark] = ()) -> Appended:
         digest = digest_of(draft)
         work = partial(self.keep, draft, digest, via, now_ms, tuple(marks))
-        return await asyncio.wrap_future(self._database.write(work))
+        if len(draft.body) > SHORT_BODY:
+            return await asyncio.wrap_future(self._database.write(work))
+        return await self._database.transact(work)
 
     def keep(
         self, draft: Draft, digest: bytes, via: str, now_ms: int, marks: Sequence[Mark], tx: Transaction
@@ -188,7 +192,7 @@ class SqliteLog:
         return [(bytes(item), bytes(gateway)) for item, gateway in rows]
 
     async def put_marks(self, marks: Sequence[Mark]) -> None:
-        await asyncio.wrap_future(self._database.write(partial(_put_marks, tuple(marks))))
+        await self._database.transact(partial(_put_marks, tuple(marks)))
 
     async def mark(self, source: str, key: str) -> int | bytes | None:
         rows = self._database.read("SELECT value FROM exchange_marks WHERE source = ? AND key = ?", (source, key))

@@ -13,6 +13,10 @@ _INTEREST = "name, item, place, until, convert"
 EVERYTHING = b""
 
 
+MOVES_WAIT = 0.1
+"""Seconds that a cursor's move waits for a commit that it can share."""
+
+
 class SqliteSessions:
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -80,7 +84,7 @@ class SqliteSessions:
                     (key.reader, key.who, item, cursor),
                 )
 
-        await asyncio.wrap_future(self._database.write(work))
+        await self._database.transact(work)
 
     async def drop_interest(self, key: SessionKey, name: str) -> Interest | None:
         def work(tx: Transaction) -> list[Row]:
@@ -97,7 +101,7 @@ class SqliteSessions:
                 tx.execute("DELETE FROM exchange_sessions WHERE reader = ? AND who = ?", (key.reader, key.who))
             return rows
 
-        rows = await asyncio.wrap_future(self._database.write(work))
+        rows = await self._database.transact(work)
         return _interest(rows[0]) if rows else None
 
     async def interests(self, key: SessionKey) -> list[Interest]:
@@ -160,11 +164,17 @@ class SqliteSessions:
         return int(rows[0][0]) if rows else None
 
     def move(self, key: SessionKey, item: ItemId, position: int) -> Awaitable[None]:
-        return self._write(
-            "INSERT INTO exchange_cursors VALUES (?1, ?2, ?3, ?4) "
-            "ON CONFLICT DO UPDATE SET position = excluded.position",
-            (key.reader, key.who, bytes(item), position),
-        )
+        def work(tx: Transaction) -> None:
+            tx.execute(
+                "INSERT INTO exchange_cursors VALUES (?1, ?2, ?3, ?4) "
+                "ON CONFLICT DO UPDATE SET position = excluded.position",
+                (key.reader, key.who, bytes(item), position),
+            )
+
+        return self._database.transact(work, MOVES_WAIT)
+
+    def hurry(self) -> None:
+        self._database.hurry()
 
     async def base(self, key: SessionKey) -> int:
         rows = self._database.read(
@@ -199,7 +209,7 @@ class SqliteSessions:
         def work(tx: Transaction) -> None:
             tx.execute(sql, parameters)
 
-        return asyncio.wrap_future(self._database.write(work))
+        return self._database.transact(work)
 
 
 def _forget_cursor(tx: Transaction, key: SessionKey, item: bytes) -> None:

@@ -57,3 +57,5 @@ class DeliveryConfig:
     max_retries_stored: int = 2_000_000
     overload_retry_after: float = 5.0
     history: int = 16
+    company: float = 0.1
+    """Seconds that positions alone wait for others, or for a publication whose commit they share."""

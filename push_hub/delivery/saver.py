@@ -10,8 +10,6 @@ from push_hub.delivery.queue import DeliveryQueue
 from storage import StorageError
 
 SAVE_RETRY = 1.0
-COMPANY = 0.02
-"""Seconds that positions alone wait for others, or for a publication whose commit they share."""
 
 Clock = Callable[[], float]
 
@@ -26,7 +24,10 @@ class Saver:
         clock: Clock,
         saved: Callable[[Batch], None],
         failed: Callable[[str], None],
+        company: float,
     ) -> None:
+        """`company`: seconds that positions alone wait."""
+        self._company = company
         self._log = log
         self._queue = queue
         self._clock = clock
@@ -75,7 +76,7 @@ class Saver:
 
     def _wait_for_company(self) -> None:
         if self._queue.wants_saving and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(COMPANY, self._waited)
+            self._timer = asyncio.get_running_loop().call_later(self._company, self._waited)
 
     def _waited(self) -> None:
         self._timer = None

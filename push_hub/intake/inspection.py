@@ -49,6 +49,12 @@ class DocumentInspector:
             await self._threads.run_on(content.body, check_prolog, content.body)
         return Inspection(content, True, digest)
 
+    def take_apart_plain(self, topic: str, whole: Inspection, source: FetchSource) -> Inspection | None:
+        """The same without waiting, where that is possible."""
+        content = whole.content
+        feed = self._reader.read_plain(topic, content.content_type, content.body) if _may_be_feed(content) else None
+        return None if feed is None else self._compare(topic, whole, feed, source)
+
     async def take_apart(self, topic: str, whole: Inspection, source: FetchSource) -> Inspection:
         """What is new in a document that was glanced at. Raises `UnsafeXmlError`."""
         content = whole.content

@@ -124,7 +124,7 @@ class ParserPool:
 
     async def read(self, topic: str, content_type: str, body: bytes) -> Feed | None:
         """None for what is no feed, and when the parsers disagree or give up. Raises `UnsafeXmlError`."""
-        plain = self._plain(topic, content_type, body)
+        plain = self.read_plain(topic, content_type, body)
         if plain is not None:
             return plain
         try:
@@ -148,7 +148,7 @@ class ParserPool:
                 self._observer(ParserGaveUp(topic, "its type says that it is a feed, and no parser finds one in it"))
         return None
 
-    def _plain(self, topic: str, content_type: str, body: bytes) -> Feed | None:
+    def read_plain(self, topic: str, content_type: str, body: bytes) -> Feed | None:
         """Here and now, when it is so plain that nobody needs to be asked. It costs its network's time all the same."""
         prefix = self._prefixes.of_url(topic)
         began = self._clock()

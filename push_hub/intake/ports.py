@@ -63,6 +63,9 @@ class FeedReader(Protocol):
     async def read(self, topic: str, content_type: str, body: bytes) -> Feed | None:
         """None when the document is passed on whole. Raises `UnsafeXmlError`, nothing else."""
 
+    def read_plain(self, topic: str, content_type: str, body: bytes) -> Feed | None:
+        """What takes no time, here and now. None: `read` must be asked."""
+
     async def close(self) -> None: ...
 
 

@@ -153,9 +153,14 @@ class Visits:
     async def _take_offer(self, topic: str, content: Content, self_url: str) -> None:
         source = self._store.source(topic)
         look = await self._inspector.inspect_bytes(content, source)
-        passed_on = look.changed and self._may_pass_on(topic, content)
-        if look.changed and not passed_on:
-            look = await self._inspector.take_apart(topic, look, source)
+        passed_on = False
+        if look.changed:
+            apart = self._inspector.take_apart_plain(topic, look, source)
+            passed_on = apart is None and self._may_pass_on(topic, content)
+            if apart is not None:
+                look = apart
+            elif not passed_on:
+                look = await self._inspector.take_apart(topic, look, source)
         update = Update(
             topic,
             self_url,

@@ -263,6 +263,21 @@ async def test_what_nobody_waits_for_any_more_is_not_begun(path: Path) -> None:
         assert numbers(database) == [2]
 
 
+async def test_patient_work_shares_the_next_commit_or_is_hurried(path: Path) -> None:
+    with Database.open(path, [NUMBERS]) as database:
+        patient = database.transact(insertion(1), patience=1000.0)
+        await database.transact(insertion(2))
+        assert patient.done()
+        patient = database.transact(insertion(3), patience=1000.0)
+        await asyncio.sleep(0)
+        assert not patient.done()
+        assert numbers(database) == [1, 2]
+        database.hurry()
+        await patient
+        await database.transact(insertion(4), patience=0.001)
+        assert numbers(database) == [1, 2, 3, 4]
+
+
 async def test_waiting_work_of_a_loop_is_bounded(path: Path) -> None:
     with Database.open(path, [NUMBERS], max_waiting=2) as database:
         waiting = [database.transact(insertion(number)) for number in (1, 2)]

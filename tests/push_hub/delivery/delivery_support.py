@@ -91,6 +91,7 @@ def quick_config(**limits: Any) -> DeliveryConfig:
         QueueLimits(**limits),
         RetrySchedule(first=0.02, factor=1.5, longest=0.2, attempts=4),
         BreakerConfig(failures=1000),
+        company=0.0,
     )
 
 

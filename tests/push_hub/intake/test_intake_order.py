@@ -57,6 +57,9 @@ class SlowReader:
     def __init__(self) -> None:
         self.turns = 0
 
+    def read_plain(self, topic: str, content_type: str, body: bytes) -> Feed | None:
+        return None
+
     async def read(self, topic: str, content_type: str, body: bytes) -> Feed | None:
         for _ in range(self.turns):
             await asyncio.sleep(0)

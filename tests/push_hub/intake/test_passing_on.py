@@ -32,6 +32,9 @@ class Reader:
         self.read_bodies: list[bytes] = []
         self.fault: Exception | None = None
 
+    def read_plain(self, topic: str, content_type: str, body: bytes) -> Feed | None:
+        return None
+
     async def read(self, topic: str, content_type: str, body: bytes) -> Feed | None:
         self.asked.set()
         await self.may_go.wait()
