@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from operator import length_hint
+from typing import Protocol
 
 from psirp_stack.forwarding_memory import LoopMemory, RouteCache
 from psirp_stack.forwarding_model import FILTER_BYTES, TABLES, Decision, Drop, ForwardingTable, LinkNumber, Tags
@@ -82,6 +83,23 @@ class ForwarderStatistics:
     @property
     def dropped(self) -> int:
         return sum(self.drops.values())
+
+
+class FrameForwarder(Protocol):
+    """What a node needs of whatever forwards for it."""
+
+    @property
+    def statistics(self) -> ForwarderStatistics: ...
+
+    def replace_table(self, table: ForwardingTable) -> None: ...
+
+    def attach(self, number: LinkNumber, send: Send, send_many: SendMany | None = None) -> None: ...
+
+    def detach(self, number: LinkNumber) -> None: ...
+
+    def deliver_to(self, receive: Send | None) -> None: ...
+
+    def forward(self, frames: Iterable[bytes], arrival: LinkNumber | None, now: float) -> None: ...
 
 
 class _Departure:

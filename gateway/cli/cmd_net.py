@@ -6,6 +6,8 @@ import io
 import json
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -27,6 +29,8 @@ examples:
   psph net up ring.toml --netns             the same of real namespaces and veth pairs (root)
   psph net up experiment.toml --simulated   events and workloads on a virtual clock: minutes of traffic in moments
   psph net up experiment.toml --result found.json --traces var/traces
+  psph net up ring.toml --reference --trace publications       forwarders of scapy, and each packet at each hop
+  psph net up experiment.toml --simulated --reference --compare    the fast forwarders decide on every packet as well
   psph net status                           nodes, links, matches, filters, drops
   psph sub --socket var/net/n3.sock http://example.com/feed
 
@@ -62,6 +66,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     up = commands.add_parser("up", help="start a network and keep it until interrupted")
     up.add_argument("topology", type=Path, help="the network's description")
     up.add_argument("--netns", action="store_true", help="build it from real namespaces and veth pairs (root)")
+    up.add_argument(
+        "--reference", action="store_true", help="every forwarder is the readable one, made with scapy: slow"
+    )
+    up.add_argument(
+        "--trace",
+        choices=("publications", "control", "all"),
+        help="with --reference: show these packets at each hop, layer by layer",
+    )
+    up.add_argument(
+        "--step", action="store_true", help="with --trace and --simulated: wait for Enter after each packet"
+    )
+    up.add_argument("--compare", action="store_true", help="with --reference: have the fast forwarders decide as well")
     up.add_argument("--simulated", action="store_true", help="on a virtual clock; for an experiment with `seconds`")
     up.add_argument("--result", type=Path, metavar="FILE", help="write what came of an experiment, as JSON")
     up.add_argument("--traces", type=Path, metavar="DIR", help="trace the experiment, for psph report")
@@ -81,12 +97,21 @@ def run(args: argparse.Namespace) -> int:
             raise CommandError(
                 "--simulated, --result and --traces are for an experiment: say in the file how many seconds"
             )
+        if (args.trace or args.compare) and not args.reference:
+            raise CommandError("--trace and --compare are for a network of scapy: say --reference as well")
+        if args.step and not (args.trace and args.simulated):
+            raise CommandError("--step is for --trace with --simulated: a live network does not wait")
+        if args.netns and args.reference:
+            raise CommandError("--reference is for a network of one process: leave out --netns")
         if args.netns:
             return _up_in_namespaces(plan, args.data)
-        if plan.seconds is not None:
-            show_outcome(run_experiment(plan, args), args.result)
-            return 0
-        asyncio.run(_up(plan, args.data))
+        with _looked_at(plan, args) as looked_at:
+            if plan.seconds is not None:
+                show_outcome(run_experiment(looked_at, args), args.result)
+            else:
+                asyncio.run(_up(looked_at, args.data))
+    except BrokenPipeError:
+        raise
     except (PlanError, NamespaceError, StorageError, OSError) as error:
         raise CommandError(str(error)) from None
     return 0
@@ -108,6 +133,24 @@ async def _up(plan: NetworkPlan, data: Path) -> None:
         settled.cancel()
     finally:
         await network.close()
+
+
+@contextmanager
+def _looked_at(plan: NetworkPlan, args: argparse.Namespace) -> Iterator[NetworkPlan]:
+    """The plan with the forwarders that are wanted; afterwards, what comparing them showed."""
+    if not args.reference:
+        yield plan
+        return
+    try:
+        from gateway.cli.reference import ReferenceRun
+    except ImportError as error:
+        raise CommandError(f"{error}: install the packet tools (psph[tools])") from error
+    run = ReferenceRun(plan, args.trace, simulated=args.simulated, step=args.step, compare=args.compare)
+    yield run.plan
+    if (found := run.found()) is not None:
+        print(found)
+        if run.differs:
+            raise CommandError("the fast forwarder and the reference differ: this is a fault of one of them")
 
 
 def run_experiment(plan: NetworkPlan, args: argparse.Namespace) -> ExperimentOutcome:

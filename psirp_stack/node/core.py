@@ -52,8 +52,8 @@ from psirp_stack.control.messages import (
 )
 from psirp_stack.control.role_grants import RoleHolder, RoleTrust
 from psirp_stack.control.tag_source import TagSource
-from psirp_stack.forwarder import Forwarder
-from psirp_stack.forwarding_model import BROADCAST_FID, LinkNumber
+from psirp_stack.forwarder import Forwarder, FrameForwarder
+from psirp_stack.forwarding_model import BROADCAST_FID, ForwardingTable, LinkNumber
 from psirp_stack.graph import Graph
 from psirp_stack.links.interface import CarrierState, LinkAccount
 from psirp_stack.node import attachment
@@ -138,6 +138,8 @@ class NodeSettings:
     intents: IntentConfig = field(default_factory=IntentConfig)
     request_table: RequestTableConfig = field(default_factory=RequestTableConfig)
     cache: VersionCacheConfig = field(default_factory=VersionCacheConfig)
+    forwarder: Callable[[str, ForwardingTable], FrameForwarder] = lambda name, table: Forwarder(table)
+    """What forwards for the node with this name. Another than the usual one is for looking at it."""
 
 
 NodeObserver = Callable[[VersionPublished | SenderEvent | ReceiverEvent], None]
@@ -230,7 +232,7 @@ class Node:
         self.topology: TopologyManager | None = None
         """There is one while this node is the topology manager."""
         self._plans_from = 0
-        self.forwarder = Forwarder(self.link_state.table())
+        self.forwarder = settings.forwarder(settings.name, self.link_state.table())
         self.forwarder.deliver_to(self._deliver)
         self.courier = Courier(settings.name, settings.boot, self._payload_room, settings.courier)
         internal = settings.tags.internal_tags(settings.name)
