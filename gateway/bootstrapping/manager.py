@@ -32,8 +32,9 @@ from gateway.bootstrapping.outbox import KeyedOutbox
 from gateway.bootstrapping.store import BootstrappingStore
 from gateway.bootstrapping.upstream import Upstreams
 from identifiers import Identifier, ItemId, Naming, Zone
-from psirp_stack.node.api import Client, ItemListener, NotAttachedError, PsirpError
+from psirp_stack.node.api import Client, NotAttachedError, PsirpError
 from psirp_stack.node.attachment import ReceivedVersion, ScopeChanged
+from psirp_stack.node.listeners import ItemListener
 from storage import StorageError
 
 MAX_OTHERS = 10_000

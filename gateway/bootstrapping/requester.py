@@ -31,8 +31,9 @@ from gateway.bootstrapping.standing import ZoneStanding, under_another_naming
 from gateway.bootstrapping.store import BootstrappingStore
 from gateway.protocols.psirp.exports import ExportStore
 from identifiers import ItemId, Naming, NoZoneError, Topic, TopicError, Zone, zone_of
-from psirp_stack.node.api import Client, ItemListener, NotAttachedError, PsirpError
+from psirp_stack.node.api import Client, NotAttachedError, PsirpError
 from psirp_stack.node.attachment import ReceivedVersion
+from psirp_stack.node.listeners import ItemListener
 from push_hub.client import ClientError, discover_topic
 from push_hub.hub import Hub
 from push_hub.model import HubPublication as HubPublication

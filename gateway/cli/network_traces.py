@@ -14,7 +14,7 @@ from perf.traces.writer import TraceWriter
 from psirp_stack.emulation.plan import NetworkPlan
 from psirp_stack.emulation.simulation import Tap
 from psirp_stack.links.clock import VirtualClock
-from psirp_stack.node.core import NodeObserver
+from psirp_stack.node.settings import NodeObserver
 from storage.private import PrivateFileError
 
 

@@ -24,7 +24,7 @@ from perf.bench.family import Bar, BenchError, Benchmark, BenchOutcome, Row, Sen
 from psirp_stack.control.codes import Code
 from psirp_stack.emulation.simulation import SimulatedApplication, SimulatedNetwork
 from psirp_stack.graph import DeliveryTree, Graph, Routing, backbone_graph
-from psirp_stack.node.core import NodeSettings
+from psirp_stack.node.settings import NodeSettings
 from psirp_stack.pull.service import VersionCacheConfig
 from psirp_stack.transport.config import TransportConfig
 

@@ -114,7 +114,10 @@ class ForwardingBenchmark:
     name = "forwarding"
     description = (
         "Packet-hops a second through one node: in process, over AF_PACKET on a veth pair (needs root) and over UDP,\n"
-        "beside a bare receive-send loop on the same links and, in process, the scapy reference.\n\n"
+        "beside a bare receive-send loop on the same links and, in process, the scapy reference. Forwarder, tables\n"
+        "and links are those of `psph node`, sealed and not sealed.\n\n"
+        f"bars: at least {BARE_RATIO:g} of the bare loop over AF_PACKET and UDP, {REFERENCE_RATIO:g} times the\n"
+        f"      reference, {SEALED_RATIO:g} of unsealed links when they are sealed\n\n"
         "examples:\n  psph bench forwarding --quick\n  psph bench forwarding --flows 4096 --json"
     )
 

@@ -213,7 +213,10 @@ class ZFilterBenchmark:
     name = "zfilter"
     description = (
         "Forwarding efficiency of in-packet filters: one table, best of 8 by fpa, best of 8 by fpr, and ours\n"
-        "(ids placed over the topology, two copies for up to 32 users). Without edge lists, on generated graphs.\n\n"
+        "(ids placed over the topology, two copies for up to 32 users). Without edge lists, on generated graphs. Ours\n"
+        "is what a topology manager of `psph node` runs: the planner and the ids of a domain with a graph_file.\n\n"
+        f"bars: ours at {BAR_USERS} users: efficiency at least {EFFICIENCY_BAR:g}, at most {MAX_COPIES} copies;\n"
+        f"      at {LARGE_USERS} users: at least {LARGE_EFFICIENCY_BAR:g}; one table: false positives are fill^k\n\n"
         "examples:\n"
         "  psph bench zfilter --quick\n"
         "  psph bench zfilter net.edges.tsv --users 16 32 --plot net.png\n"

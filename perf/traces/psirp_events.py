@@ -23,7 +23,7 @@ from perf.traces.sampling import Sampler
 from perf.traces.schema import Domain, StepOutcome, TraceRecord, TraceStep
 from perf.traces.writer import TraceWriter
 from psirp_stack.links.clock import VirtualClock
-from psirp_stack.node.core import NodeObserver
+from psirp_stack.node.settings import NodeObserver
 from psirp_stack.transport.events import VersionArrived, VersionPublished, VersionSkipped
 from psirp_stack.transport.frames import ANNOUNCEMENT_OVERHEAD, DATA_OVERHEAD, links_travelled
 from psirp_stack.wire.numbers import FORWARDING_BYTES, NEXT_OFFSET, SID_OFFSET, VRID_OFFSET, HeaderType

@@ -11,21 +11,28 @@ import heapq
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from enum import StrEnum
 
 from psirp_stack.control import messages
 from psirp_stack.control.codes import ServiceRole
 from psirp_stack.control.frames import CONTROL_OVERHEAD
-from psirp_stack.control.known_graph import Edge, KnownGraph, first_leg, path_filter, union_of, way_round
+from psirp_stack.control.known_graph import Edge, KnownGraph
 from psirp_stack.control.link_state_database import Installed, Key, LinkStateDatabase, StatePart, own_parts, read_part
+from psirp_stack.control.link_state_events import (
+    Event,
+    GraphChanged,
+    NameConflict,
+    NeighbourDown,
+    NeighbourUp,
+    TableChanged,
+)
 from psirp_stack.control.link_state_link import NeighbourLink
-from psirp_stack.control.relay_frames import relay_overhead
+from psirp_stack.control.link_state_settings import LinkStateConfig, LinkStateDrop
 from psirp_stack.control.role_grants import Belief, RoleHolder, RoleTrust
+from psirp_stack.control.routes import ControlRoute, Routes, WaysRound
 from psirp_stack.control.rtt import RoundTrip
 from psirp_stack.control.tag_source import TagSource
-from psirp_stack.forwarding_model import Detour, ForwardingTable, LinkNumber
-from psirp_stack.graph import DeliveryTree, Graph, Routing
+from psirp_stack.forwarding_model import ForwardingTable, LinkNumber
+from psirp_stack.graph import Graph
 
 HELLO_JITTER = 0.1
 DOUBT = 0.06
@@ -47,95 +54,6 @@ QUIET = 4
 HIGHEST_VERSION = 1 << 62
 MIN_LINK_MTU = CONTROL_OVERHEAD + 1030
 """What the largest frame of link states takes, with room to spare."""
-
-
-@dataclass(frozen=True, slots=True)
-class LinkStateConfig:
-    """Times in seconds, and bounds."""
-
-    hello_interval: float = 0.3
-    dead_after: int = 4
-    """Silent intervals after which a neighbour is down."""
-    refresh_interval: float = 300.0
-    max_age: float = 1000.0
-    originate_interval: float = 0.05
-    """Least time between two link states of our own: the first change is told at once, further ones together."""
-    flood_interval: float = 0.01
-    """Least time between two bursts of link states on a link."""
-    settle: float = 0.01
-    """The graph is worked out so long after news,"""
-    max_settle: float = 0.25
-    """and up to so long while news keep coming."""
-    initial_timeout: float = 0.5
-    min_timeout: float = 0.05
-    max_timeout: float = 4.0
-    max_nodes: int = messages.MAX_NAMES
-
-    def __post_init__(self) -> None:
-        if self.dead_after < 1 or not 0 < self.refresh_interval < self.max_age or self.hello_interval <= 0:
-            raise ValueError("expected dead_after >= 1, 0 < hello_interval and 0 < refresh_interval < max_age")
-
-
-class LinkStateDrop(StrEnum):
-    """Why a message had no effect."""
-
-    MALFORMED = "malformed"
-    UNKNOWN_LINK = "unknown link"
-    NOT_LINK_STATE = "not a link-state message"
-    OWN_NAME = "hello from a node with our name"
-    STRANGER = "hello over a link that the fixed graph does not have"
-    SECOND_NEIGHBOUR = "hello from a second node on a link"
-    OLD_LIFE = "hello from a former life"
-    NO_NEIGHBOUR = "link state before any hello"
-    TOO_OLD = "link state too old"
-    NO_ROOM = "link state from one node more than there is room for"
-    CONTRADICTION = "link state that contradicts another"
-    ROLE_NOT_GRANTED = "role claimed without a grant"
-    """The rest of such a link state counts."""
-
-
-@dataclass(frozen=True, slots=True)
-class NeighbourUp:
-    """A neighbour and we hear each other on a link."""
-
-    name: str
-    link: LinkNumber
-
-
-@dataclass(frozen=True, slots=True)
-class NeighbourDown:
-    name: str
-    link: LinkNumber
-
-
-@dataclass(frozen=True, slots=True)
-class TableChanged:
-    """`table()` is another one."""
-
-
-@dataclass(frozen=True, slots=True)
-class GraphChanged:
-    """`graph()` is another one: links, MTUs, roles or lives of nodes."""
-
-
-@dataclass(frozen=True, slots=True)
-class NameConflict:
-    """Somebody floods link states in our name that are newer than ours: another node has the same name."""
-
-
-Event = NeighbourUp | NeighbourDown | TableChanged | GraphChanged | NameConflict
-
-
-@dataclass(frozen=True, slots=True)
-class ControlRoute:
-    """How a control frame gets to a node."""
-
-    fid: bytes
-    mtu: int
-    """Longest frame that fits on the way, what a relay needs to know left out."""
-    hops: int
-    relay: str | None = None
-    """Whom the filter leads to when the node itself is too far away: it sends on."""
 
 
 def _no_clock(_: float) -> int:
@@ -168,8 +86,6 @@ class LinkStateProtocol:
         self.drops: Counter[LinkStateDrop] = Counter()
         self.repeated = 0
         """Link states sent again because they were not acknowledged."""
-        self.relayed_routes = 0
-        """Times a path was too long for one filter, so that it leads over a relay."""
         self._tags = tags
         self._trust = trust if trust is not None else RoleTrust()
         self._holder = holder
@@ -196,15 +112,11 @@ class LinkStateProtocol:
         self._settle_at: float | None = None
         self._settled_at = now
         self._settle_wait = self.config.settle
-        self._routes: dict[str, ControlRoute | None] = {}
-        self._tree: DeliveryTree | None = None
-        self._ways: dict[str, tuple[tuple[str, str], ...]] = {}
-        """Ways round the link to each neighbour, worked out while it is quiet."""
         self._ways_due_at: float | None = None
-        self._down_ways: dict[str, tuple[tuple[str, str], ...]] = {}
-        """Those that are in use, because the link is down."""
+        self._ways = WaysRound(name)
         self._originate(now)
         self._known = KnownGraph.of(self._database.states(), name, self._allowed)
+        self._routes = Routes(name, tags, self._known)
 
     # What the node says.
 
@@ -435,7 +347,7 @@ class LinkStateProtocol:
             self._work_out_graph(now)
         if self._ways_due_at is not None and self._ways_due_at <= now:
             self._ways_due_at = None
-            self._ways = {name: way_round(self._known, self.name, name) for name in self.neighbours()}
+            self._ways.work_out(self._known, self.neighbours())
 
     def _handle_link(self, link: NeighbourLink, now: float, late: float) -> None:
         if late > self.config.hello_interval:
@@ -501,41 +413,21 @@ class LinkStateProtocol:
     def table(self) -> ForwardingTable:
         """What this node's forwarder must know now."""
         active = self.neighbours()
-        tags = self._tags.link_tags
-        detours = [
-            Detour(tags(self.name, neighbour), union_of([tags(*link) for link in way]), active[way[0][1]])
-            for neighbour, way in self._down_ways.items()
-            if way and way[0][1] in active
-        ]
         return ForwardingTable(
             links={number: self._tags.link_tags(self.name, neighbour) for neighbour, number in active.items()},
             internal=self._tags.internal_tags(self.name),
             incoming={number: self._tags.link_tags(neighbour, self.name) for neighbour, number in active.items()},
-            detours=detours,
+            detours=self._ways.detours(self._tags, active),
         )
 
     def route_to(self, name: str) -> ControlRoute | None:
-        """How to reach a node, None when no path leads there. Remembered until the graph changes."""
-        if name not in self._routes:
-            if name not in self._known.numbers:
-                return None  # not remembered: anybody could ask for anything
-            self._routes[name] = self._find_route(name)
-        return self._routes[name]
+        """How to reach a node, None when no path leads there."""
+        return self._routes.to(name)
 
-    def _find_route(self, name: str) -> ControlRoute | None:
-        graph = self._known.graph
-        to = self._known.numbers[name]
-        if self._tree is None:
-            self._tree = Routing(graph).whole_tree(self._known.numbers[self.name])
-        path = self._tree.path(graph, to)[::-1]
-        mtu = min((self._known.mtus[link] for link in path), default=0)
-        zfilter = path_filter(graph, self._tags, path, to)
-        if zfilter is not None:
-            return ControlRoute(zfilter.to_fid(), mtu, len(path))
-        self.relayed_routes += 1
-        zfilter, length = first_leg(graph, self._tags, path)
-        relay = graph.names[graph.links[path[length - 1]][1]]
-        return ControlRoute(zfilter.to_fid(), mtu - relay_overhead(1), len(path), relay)
+    @property
+    def relayed_routes(self) -> int:
+        """Times a path was too long for one filter, so that it leads over a relay."""
+        return self._routes.over_relays
 
     # Within.
 
@@ -554,7 +446,7 @@ class LinkStateProtocol:
     def _up(self, link: NeighbourLink, now: float) -> None:
         link.up = True
         if link.neighbour is not None:
-            self._down_ways.pop(link.neighbour, None)
+            self._ways.link_up(link.neighbour)
             self._event(NeighbourUp(link.neighbour, link.number))
         for key in self._database.all_parts():
             link.tell(key, now)
@@ -568,8 +460,7 @@ class LinkStateProtocol:
         link.silence()
         if was_up and link.neighbour is not None:
             if link.neighbour not in self.neighbours():
-                way = self._ways.get(link.neighbour)
-                self._down_ways[link.neighbour] = way or way_round(self._known, self.name, link.neighbour)
+                self._ways.link_down(link.neighbour, self._known)
             self._event(NeighbourDown(link.neighbour, link.number))
             self._event(TableChanged())
             self._originate_soon(now)
@@ -618,13 +509,9 @@ class LinkStateProtocol:
         known = KnownGraph.of(self._database.states(), self.name, self._allowed)
         if known != self._known:
             self._known = known
-            self._routes.clear()
-            self._tree = None
+            self._routes.graph_is(known)
             self._ways_due_at = now + QUIET_BEFORE_WAYS
-            if self._down_ways:
-                self._down_ways = {
-                    name: way_round(known, self.name, name) for name in self._down_ways if name in known.numbers
-                }
+            if self._ways.graph_is(known):
                 self._event(TableChanged())
             self._event(GraphChanged())
 

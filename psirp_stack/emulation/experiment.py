@@ -23,7 +23,7 @@ from psirp_stack.emulation.schedule import TimedEvent, TimedWorkload
 from psirp_stack.emulation.simulation import SimulatedApplication, SimulatedNetwork, Tap
 from psirp_stack.node.api import Client, NotAttachedError, PsirpError
 from psirp_stack.node.attachment import ReceivedVersion
-from psirp_stack.node.core import NodeObserver, NodeSettings
+from psirp_stack.node.settings import NodeObserver, NodeSettings
 from psirp_stack.node.shell import transport_beside
 from psirp_stack.pull.service import VersionCacheConfig
 

@@ -13,7 +13,7 @@ from psirp_stack.links.in_process import pair
 from psirp_stack.links.interface import Link
 from psirp_stack.links.tap import TappedLink
 from psirp_stack.node.config import DomainFile, NodeFile, NodeRole, TimesFile
-from psirp_stack.node.core import NodeObserver, NodeSettings
+from psirp_stack.node.settings import NodeObserver, NodeSettings
 from psirp_stack.node.shell import RunningNode
 
 PERFECT = Impairment()

@@ -61,7 +61,7 @@ from psirp_stack.emulation.schedule import (
 from psirp_stack.graph import Graph, GraphError, backbone_graph, grid_graph
 from psirp_stack.links.impairment import Impairment
 from psirp_stack.node.config import CacheFile
-from psirp_stack.node.core import NodeSettings
+from psirp_stack.node.settings import NodeSettings
 from psirp_stack.pull.cache import StrategyError, strategy_named
 
 MAX_EMULATED_NODES = 2000

@@ -36,7 +36,8 @@ from psirp_stack.node.attachment import (
     VersionGot,
     Why,
 )
-from psirp_stack.node.core import Node, NodeObserver, NodeSettings
+from psirp_stack.node.core import Node
+from psirp_stack.node.settings import NodeObserver, NodeSettings
 from psirp_stack.node.signatures import NodeSignatures
 from psirp_stack.rendezvous import Rendezvous, RendezvousConfig
 from psirp_stack.transport.versions import in_memory

@@ -16,8 +16,7 @@ handled.
 import asyncio
 import contextlib
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -48,6 +47,7 @@ from psirp_stack.node.attachment import (
     framed,
     read_told,
 )
+from psirp_stack.node.listeners import ItemListener, Parcel, PublicationListener, ScopeListener, SharedItem
 from psirp_stack.wire.numbers import ID_BYTES
 from storage.backoff import BackOff, Waits
 
@@ -78,66 +78,6 @@ class NotAttachedError(ConnectionError):
     """The client was closed, or there is no node at its socket."""
 
 
-PublicationListener = Callable[[ReceivedVersion], Awaitable[None] | None]
-ScopeListener = Callable[[ScopeChanged], Awaitable[None] | None]
-
-
-@dataclass(slots=True)
-class _Parcel:
-    """A publication on its way to the listeners of one application; its room is given back by the last of them."""
-
-    publication: ReceivedVersion
-    waiting: int
-
-
-class ItemListener:
-    """One listener's subscription to an item; end it with `Client.unsubscribe`."""
-
-    def __init__(self, item: ItemId, listener: PublicationListener, client: "Client") -> None:
-        self.item = item
-        self.skipped: list[Skipped] = []
-        """What this subscription did not get, and why."""
-        self._listener = listener
-        self._client = client
-        self._parcels: asyncio.Queue[_Parcel] = asyncio.Queue()
-        self._task = asyncio.create_task(self._hand_out(), name=f"listener of {item}")
-
-    def offer(self, parcel: _Parcel) -> None:
-        self._parcels.put_nowait(parcel)
-
-    async def _hand_out(self) -> None:
-        while True:
-            parcel = await self._parcels.get()
-            try:
-                answer = self._listener(parcel.publication)
-                if inspect.isawaitable(answer):
-                    await answer
-            except Exception as error:  # a listener's mistake must not end the subscription
-                self._client.listener_failed(self, error)
-            finally:
-                self._client.consumed(self.item, parcel)
-
-    async def stop(self) -> None:
-        self._task.cancel()
-        # Not `await self._task`: who is cancelled here must notice it, and not take it for the task's end.
-        await asyncio.wait([self._task])
-        while not self._parcels.empty():
-            self._client.consumed(self.item, self._parcels.get_nowait())
-
-
-@dataclass(slots=True)
-class _Shared:
-    """What one application has of one item, shared by its listeners."""
-
-    since: bytes | None
-    future_only: bool
-    listeners: list[ItemListener] = field(default_factory=list)
-    latest: ReceivedVersion | None = None
-    serving: ServingChanged | None = None
-    asked: "asyncio.Future[Told] | None" = None
-    """The node's answer to the subscription."""
-
-
 class Client:
     """An application's attachment to a node. Make one with `Client.attach`."""
 
@@ -147,7 +87,7 @@ class Client:
         self._numbers = 0
         self._getting: dict[int, list[VersionGot]] = {}
         self._unanswered: dict[int, tuple[Asked, asyncio.Future[Told]]] = {}
-        self._items: dict[ItemId, _Shared] = {}
+        self._items: dict[ItemId, SharedItem] = {}
         self._scopes: dict[Identifier, list[ScopeListener]] = {}
         self._advertised: dict[ItemId, attachment.Publish | None] = {}
         self._kept_bytes = 0
@@ -266,13 +206,13 @@ class Client:
         item = ItemId(sid, rid)
         shared = self._items.get(item)
         if shared is None:
-            shared = self._items[item] = _Shared(None if since is None else bytes(since), future_only)
+            shared = self._items[item] = SharedItem(None if since is None else bytes(since), future_only)
             shared.asked = asyncio.ensure_future(self._ask(self._subscribe_request(item, shared)))
             shared.asked.add_done_callback(_noticed)
         subscription = ItemListener(item, listener, self)
         shared.listeners.append(subscription)
         if shared.latest is not None and not future_only:
-            subscription.offer(_Parcel(shared.latest, 0))
+            subscription.offer(Parcel(shared.latest, 0))
         try:
             while shared.asked is not None:
                 # The request is shared as well: that one of those who wait gives up does not end it for the others.
@@ -300,7 +240,7 @@ class Client:
         if shared is not None and await self._drop(shared, subscription):
             _done(await self._ask(attachment.Unsubscribe(self._number(), bytes(item.sid), bytes(item.rid))))
 
-    async def _drop(self, shared: _Shared, subscription: ItemListener) -> bool:
+    async def _drop(self, shared: SharedItem, subscription: ItemListener) -> bool:
         """Forget a listener; whether it was the item's last."""
         if subscription not in shared.listeners:
             return False
@@ -434,7 +374,7 @@ class Client:
 
     # What subscriptions call.
 
-    def consumed(self, item: ItemId, parcel: _Parcel) -> None:
+    def consumed(self, item: ItemId, parcel: Parcel) -> None:
         parcel.waiting -= 1
         if parcel.waiting == 0:
             size = len(parcel.publication.content)
@@ -516,7 +456,7 @@ class Client:
         for request, _ in self._unanswered.values():
             self._send(request)
 
-    def _subscribe_request(self, item: ItemId, shared: _Shared) -> attachment.Subscribe:
+    def _subscribe_request(self, item: ItemId, shared: SharedItem) -> attachment.Subscribe:
         since = shared.since if shared.latest is None else shared.latest.version
         future_only = shared.future_only and shared.latest is None
         return attachment.Subscribe(self._number(), bytes(item.sid), bytes(item.rid), since, future_only)
@@ -569,7 +509,7 @@ class Client:
             self._send(attachment.Consumed(publication.sid, publication.rid, len(publication.content)))
             return
         shared.latest = publication
-        parcel = _Parcel(publication, len(shared.listeners))
+        parcel = Parcel(publication, len(shared.listeners))
         for listener in shared.listeners:
             listener.offer(parcel)
 

@@ -11,14 +11,11 @@ Still sans-I/O: links are `send` functions, time is an argument, and promises of
 import random
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from identifiers import Identifier, ItemId
-from psirp_stack.control.codes import Code, Function, ServiceRole
-from psirp_stack.control.courier import Courier, CourierArrival, CourierConfig, CourierFull, SendFailed, Sent
+from psirp_stack.control.codes import Function
+from psirp_stack.control.courier import Courier
 from psirp_stack.control.frames import (
     CONTROL_OVERHEAD,
     ControlDrop,
@@ -27,7 +24,8 @@ from psirp_stack.control.frames import (
     has_control_scope,
     parse_control,
 )
-from psirp_stack.control.link_state import GraphChanged, LinkStateConfig, LinkStateProtocol, TableChanged
+from psirp_stack.control.link_state import LinkStateProtocol
+from psirp_stack.control.link_state_events import GraphChanged, TableChanged
 from psirp_stack.control.messages import (
     Credential,
     Declaration,
@@ -35,10 +33,7 @@ from psirp_stack.control.messages import (
     Explain,
     Explanation,
     ItemList,
-    Match,
-    MatchServed,
     Message,
-    MessageError,
     RendezvousRequest,
     Reply,
     ScopePublished,
@@ -46,36 +41,28 @@ from psirp_stack.control.messages import (
     Served,
     StartPublish,
     StopPublish,
-    TopologyStarted,
-    decode,
-    encode,
 )
-from psirp_stack.control.role_grants import RoleHolder, RoleTrust
-from psirp_stack.control.tag_source import TagSource
-from psirp_stack.forwarder import Forwarder, FrameForwarder
-from psirp_stack.forwarding_model import BROADCAST_FID, ForwardingTable, LinkNumber
-from psirp_stack.graph import Graph
+from psirp_stack.forwarding_model import BROADCAST_FID, LinkNumber
 from psirp_stack.links.interface import CarrierState, LinkAccount
 from psirp_stack.node import attachment
-from psirp_stack.node.applications import Application, RequestTableConfig
+from psirp_stack.node.applications import Application
 from psirp_stack.node.attachment import Asked, Consumed, Told
 from psirp_stack.node.awaiting_policy import ITEM_OF_FRAME, AwaitingPolicy
-from psirp_stack.node.intents import IntentConfig, KnowledgeTaker, SubscriptionIntents
+from psirp_stack.node.intents import KnowledgeTaker, SubscriptionIntents
+from psirp_stack.node.message_exchange import MessageExchange
 from psirp_stack.node.paths import describe_paths
 from psirp_stack.node.relays import Relays
 from psirp_stack.node.request_table import RequestTable
 from psirp_stack.node.rerouting import Rerouting
 from psirp_stack.node.role_holders import RoleHolders
+from psirp_stack.node.role_work import RoleHooks, RoleWork
+from psirp_stack.node.settings import NodeDrop, NodeObserver, NodeSettings, Watch
 from psirp_stack.node.signatures import NodeSignatures
 from psirp_stack.node.status import describe
-from psirp_stack.pull.service import PullDrop, PullService, VersionCacheConfig
-from psirp_stack.rendezvous.outcome import RequestOutcome
-from psirp_stack.topology.manager import Output, TopologyManager
-from psirp_stack.transport.config import TransportConfig
+from psirp_stack.pull.service import PullDrop, PullService
+from psirp_stack.topology.manager import TopologyManager
 from psirp_stack.transport.events import (
     Dropped,
-    ReceiverEvent,
-    SenderEvent,
     VersionAcknowledged,
     VersionArrived,
     VersionPublished,
@@ -98,72 +85,10 @@ FRAMES_A_TURN = 256
 """Transport frames sent in one round, so that control messages are not held up by a large publication."""
 MAX_SERVING_KNOWN = 16_384
 """Items of which the last word of who serves them is remembered."""
-MAX_UNKNOWN_SENDERS = 1024
-"""Messages that wait until link state has brought the word of who sent them. Of more, the oldest are dropped."""
-_ANSWERS = (Reply, Explanation, ItemList)
-"""What a node that has a role may say also while another has it now: answers to what it was asked."""
-_FROM_RENDEZVOUS = (*_ANSWERS, DeclarationsRefused, ScopePublished, ScopeUnpublished, Match)
-_FROM_TOPOLOGY = (StartPublish, StopPublish, Served, MatchServed, TopologyStarted)
-
 _FOR_RELAYS = (Function.RELAY, Function.RELAY_DATA)
 _FOR_PULLS = (Function.PULL, Function.PULLED)
 _TO_SENDER = frozenset({int(HeaderType.SUBSCRIBE_DATA), int(HeaderType.SUBSCRIBE_METADATA)})
 _TO_RECEIVER = frozenset({int(HeaderType.PUBLISH_DATA), int(HeaderType.PUBLISH_METADATA)})
-
-
-class Watch(Protocol):
-    """Calls back, in the node's own turn, when a promise of a store is kept."""
-
-    def __call__(self, promise: Future[Result], then: Callable[[], None], /) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class NodeSettings:
-    """Everything that differs from node to node, and from test to life."""
-
-    name: str
-    boot: int
-    tags: TagSource
-    roles: int = 0
-    """Bits of `ServiceRole`."""
-    trust: RoleTrust = field(default_factory=RoleTrust)
-    """Whose roles are believed."""
-    holder: RoleHolder | None = None
-    """Proof of this node's own roles, where the domain does not name it."""
-    fixed: Graph | None = None
-    """The network's graph, if it is known: links that it does not have are then refused."""
-    link_state: LinkStateConfig = field(default_factory=LinkStateConfig)
-    courier: CourierConfig = field(default_factory=CourierConfig)
-    transport: TransportConfig = field(default_factory=TransportConfig)
-    intents: IntentConfig = field(default_factory=IntentConfig)
-    request_table: RequestTableConfig = field(default_factory=RequestTableConfig)
-    cache: VersionCacheConfig = field(default_factory=VersionCacheConfig)
-    forwarder: Callable[[str, ForwardingTable], FrameForwarder] = lambda name, table: Forwarder(table)
-    """What forwards for the node with this name. Another than the usual one is for looking at it."""
-
-
-NodeObserver = Callable[[VersionPublished | SenderEvent | ReceiverEvent], None]
-"""Told what became of publications at a node."""
-
-
-class NodeDrop(StrEnum):
-    """Why a frame that was delivered to this node had no effect."""
-
-    NOT_FOR_ANY = "neither control nor transport"
-    NOT_A_MESSAGE = "no message of the control plane"
-    WRONG_FUNCTION = "a message for a role that this node does not have"
-    NO_ROOM = "too much waits for the other side"
-    EARLY = "the scope's policy is not known yet, and too much waits for it"
-    NO_ROLE = "from a node that is not known to have the role for it"
-    SERVING_FORGOTTEN = "who serves more items than can be remembered"
-
-
-@dataclass(slots=True)
-class _Said:
-    """What the rendezvous told nodes at once, and how many of them have not taken it or been given up."""
-
-    outcome: RequestOutcome
-    left: int
 
 
 class Node:
@@ -192,7 +117,6 @@ class Node:
         """Publications and segments that were not believed, by reason."""
         self.links: dict[LinkNumber, Callable[[bytes], object]] = {}
         self.link_accounts: dict[LinkNumber, Callable[[], LinkAccount]] = {}
-        self.rendezvous = rendezvous
         self._observer = observer
         self._wall_ms = wall_ms
         self._when_done = when_done
@@ -202,17 +126,6 @@ class Node:
         self._delivered: deque[tuple[LinkNumber | None, bytes]] = deque()
         self._early = AwaitingPolicy()
         self._serving: OrderedDict[ItemId, Served] = OrderedDict()
-        self._tickets: dict[int, int] = {}
-        """Number of the request to the rendezvous, by the courier's ticket."""
-        self._planned: dict[int, Output] = {}
-        """What topology told a node, by the courier's ticket."""
-        self._to_say: deque[tuple[str, Function, Message, _Said | None]] = deque()
-        self._saying: dict[int, _Said] = {}
-        """Which outcome of the rendezvous a message belongs to, by the courier's ticket."""
-        self._unknown: deque[CourierArrival] = deque()
-        """Messages of senders that link state does not know, or not in this life."""
-        self._rendezvous_busy = False
-        self.holders = RoleHolders(settings.name)
         self.rerouting = Rerouting(settings.name, settings.tags)
         self._unconfirmed: set[ItemId] = set()
         """Items along whose filters a topology manager sent that is none any more."""
@@ -229,9 +142,6 @@ class Node:
             holder=settings.holder,
             wall_ms=wall_ms,
         )
-        self.topology: TopologyManager | None = None
-        """There is one while this node is the topology manager."""
-        self._plans_from = 0
         self.forwarder = settings.forwarder(settings.name, self.link_state.table())
         self.forwarder.deliver_to(self._deliver)
         self.courier = Courier(settings.name, settings.boot, self._payload_room, settings.courier)
@@ -260,6 +170,20 @@ class Node:
             verify_answer=signatures.verify_answer,
         )
         self.intents = SubscriptionIntents(settings.boot, self._sign, settings.intents)
+        self._messages = MessageExchange(self.courier, self.link_state, self.intents, self._heard, self.drops)
+        self.roles = RoleWork(
+            settings,
+            rendezvous,
+            RoleHooks(
+                send=self._messages.send,
+                room=self.courier.room,
+                acknowledge=lambda arrival: self.courier.acknowledge(arrival.token, self._now),
+                when_done=when_done,
+                wall_ms=wall_ms,
+                now=lambda: self._now,
+                turn=lambda: self._turn(self._now),
+            ),
+        )
         self.pulls = PullService(
             settings.name,
             settings.cache,
@@ -287,8 +211,22 @@ class Node:
         )
         self._graph_changed(now)
         if rendezvous is not None:
-            self._say(rendezvous.opening)
+            self.roles.say(rendezvous.opening)
         self._turn(now)
+
+    @property
+    def holders(self) -> RoleHolders:
+        """Who has the roles now, as this node sees it."""
+        return self.roles.holders
+
+    @property
+    def rendezvous(self) -> "Rendezvous | None":
+        return self.roles.rendezvous
+
+    @property
+    def topology(self) -> TopologyManager | None:
+        """There is one while this node is the topology manager."""
+        return self.roles.topology
 
     # Links.
 
@@ -372,9 +310,7 @@ class Node:
             self.intents.next_timer(),
             self.request_table.next_timer(),
             self.pulls.next_timer(),
-            None if self.topology is None else self.topology.next_timer(),
-            self.holders.next_timer(),
-            None if self.rendezvous is None or self._rendezvous_busy else self.rendezvous.next_timer(),
+            self.roles.next_timer(),
         ]
         return min((time for time in times if time is not None), default=None)
 
@@ -387,29 +323,13 @@ class Node:
             self.intents,
             self.request_table,
             self.pulls,
-            self.topology,
+            self.roles,
         ):
-            due = None if part is None else part.next_timer()
-            if part is not None and due is not None and due <= now:
+            due = part.next_timer()
+            if due is not None and due <= now:
                 part.handle_timer(now)
-        self._handle_roles_timer(now)
-        self._handle_rendezvous_timer(now)
+        self._end_the_unconfirmed(now)
         self._turn(now)
-
-    def _handle_rendezvous_timer(self, now: float) -> None:
-        if self.rendezvous is None or self._rendezvous_busy:
-            return
-        due = self.rendezvous.next_timer()
-        if due is not None and due <= now:
-            promise = self.rendezvous.handle_timer(now)
-            if promise is not None:
-                self._rendezvous_busy = True
-                self._when_done(promise, lambda: self._swept(promise.result()))
-
-    def _swept(self, outcome: RequestOutcome) -> None:
-        self._rendezvous_busy = False
-        self._say(outcome)
-        self._turn(self._now)
 
     # Moving what is ready.
 
@@ -500,50 +420,27 @@ class Node:
             changed |= isinstance(event, GraphChanged)
         if changed:
             self._graph_changed(now)
-            self._take_unknown(now)
+            self._messages.take_unknown(self.roles, now)
         return moved
 
     def _graph_changed(self, now: float) -> None:
         self.courier.paths_changed(now)
-        if self.topology is not None:
-            self.topology.graph_changed(self.link_state.graph())
-        holders = self.holders
-        changed = holders.follow(self.link_state.graph(), now)
-        rendezvous = holders.rendezvous
+        known = self.link_state.graph()
+        changed = self.roles.graph_changed(known, now)
+        rendezvous = self.holders.rendezvous
         self.intents.rendezvous_is(None if rendezvous is None else rendezvous.name, now)
         if changed.topology:
             # Generations of another manager begin anew.
             self._unconfirmed = self.sender.new_manager()
-            self._say_all_matches(now)
-        begins = holders.is_topology and self.topology is None
-        if begins:
-            self.topology = TopologyManager(self.link_state.graph(), self.settings.tags, self._plans_from)
-        elif self.topology is not None and not holders.is_topology:
-            self._plans_from = self.topology.highest_generation
-            self.topology = None
-            self._planned.clear()
-        if self.topology is not None and rendezvous is not None and (changed.rendezvous or begins):
-            # What was said while they did not hear each other is lost: it must say all matches.
-            self.topology.rendezvous_is(rendezvous.name, now)
-            self._send(rendezvous.name, Function.RENDEZVOUS, TopologyStarted(self.settings.boot), now)
-
-        for rerouted in self.rerouting.graph_changed(self.link_state.graph()):
+        for rerouted in self.rerouting.graph_changed(known):
             self.sender.reroute(rerouted.item, tuple(map(self.relays.local, rerouted.filters)), now)
 
-    def _handle_roles_timer(self, now: float) -> None:
-        if self.holders.may_say_matches(now):
-            self._say_all_matches(now)
+    def _end_the_unconfirmed(self, now: float) -> None:
         if self.holders.ends_the_unconfirmed(now):
             for item in self._unconfirmed:
                 self.rerouting.revoked(item)
                 self.sender.revoke(item, 1, now)
             self._unconfirmed = set()
-
-    def _say_all_matches(self, now: float) -> None:
-        """As rendezvous: begin anew with a topology manager that may have missed some."""
-        if self.rendezvous is not None and self.holders.says_matches:
-            promise = self.rendezvous.handle_topology(TopologyStarted(self.settings.boot), now)
-            self._when_done(promise, lambda: self._later(lambda: self._say(promise.result())))
 
     def _sign(self, request: RendezvousRequest | Declaration) -> Credential | None:
         return self.signatures.sign_request(request, self._wall_ms(self._now))
@@ -555,32 +452,8 @@ class Node:
     # Control messages.
 
     def _move_messages(self, now: float) -> bool:
-        moved = False
-        if self.holders.rendezvous is not None:
-            rendezvous = self.holders.rendezvous.name
-            while self.courier.room(rendezvous) > 0 and (request := self.intents.next_message(now)) is not None:
-                moved = True
-                ticket = self._send(rendezvous, Function.RENDEZVOUS, request, now)
-                if ticket is None:
-                    self.intents.failed(request.number, Code.LIMIT_REACHED, "too many messages wait to be sent", now)
-                else:
-                    self._tickets[ticket] = request.number
-        moved |= self._say_what_fits(now)
-        if self.topology is not None:
-            while (said := self.topology.next_message(self._can_take)) is not None:
-                moved = True
-                to, planned = said
-                function = Function.RENDEZVOUS if isinstance(planned, MatchServed) else Function.NODE
-                ticket = self._send(to, function, planned, now)
-                if ticket is not None:
-                    self._planned[ticket] = planned
-        while (arrival := self.courier.next_arrival()) is not None:
-            moved = True
-            self._dispatch(arrival, now)
-        while (outcome := self.courier.next_outcome()) is not None:
-            moved = True
-            self._settled(outcome, now)
-        while (datagram := self.courier.next_datagram(now)) is not None:
+        moved = self._messages.move(self.roles, now)
+        for datagram in self._messages.datagrams(now):
             moved = True
             route = self.link_state.route_to(datagram.to)
             if route is not None:
@@ -589,127 +462,8 @@ class Node:
                 self.forwarder.forward(sent, None, now)
         return moved
 
-    def _can_take(self, name: str) -> bool:
-        return self.courier.room(name) > 0
-
-    def _send(self, to: str, function: Function, message: Message, now: float) -> int | None:
-        try:
-            return self.courier.send(to, function, encode(message), now)
-        except CourierFull:
-            self.drops[NodeDrop.NO_ROOM] += 1
-            return None
-
-    def _settled(self, outcome: Sent | SendFailed, now: float) -> None:
-        number = self._tickets.pop(outcome.ticket, None)
-        if number is not None and isinstance(outcome, SendFailed):
-            reason = f"the rendezvous {outcome.to!r} did not answer"
-            self.intents.failed(number, outcome.reason, reason, now)
-        elif number is not None:
-            self.intents.arrived(number, now)
-        said = self._saying.pop(outcome.ticket, None)
-        if said is not None:
-            said.left -= 1
-            if said.left == 0 and self.rendezvous is not None:
-                self.rendezvous.settled(said.outcome)
-        planned = self._planned.pop(outcome.ticket, None)
-        if planned is not None and isinstance(outcome, SendFailed) and self.topology is not None:
-            self.topology.delivery_failed(outcome.to, planned, now)
-
-    def _dispatch(self, arrival: CourierArrival, now: float) -> None:
-        """Hand a message to the function it is for; it is acknowledged when that function has done its work."""
-        try:
-            message = decode(arrival.body)
-        except MessageError:
-            self.drops[NodeDrop.NOT_A_MESSAGE] += 1
-            self.courier.acknowledge(arrival.token, now)
-            return
-        if not self._may_say(arrival, message):
-            return
-        if arrival.function is Function.RENDEZVOUS and self.rendezvous is not None:
-            promise = self._ask_rendezvous(self.rendezvous, arrival, message, now)
-            if promise is not None:
-                self._when_done(promise, lambda: self._rendezvous_done(arrival, promise.result()))
-                return
-        elif arrival.function is Function.TOPOLOGY and self.topology is not None and isinstance(message, Match):
-            self.topology.receive(message, arrival.source)
-        elif arrival.function is Function.NODE:
-            self._hear(message, now)
-        else:
-            self.drops[NodeDrop.WRONG_FUNCTION] += 1
-        self.courier.acknowledge(arrival.token, now)
-
-    def _may_say(self, arrival: CourierArrival, message: Message) -> bool:
-        """Whether a message's source has the role that it speaks for. One that nobody knows yet has to wait."""
-        if isinstance(message, _FROM_RENDEZVOUS):
-            role = ServiceRole.RENDEZVOUS
-        elif isinstance(message, _FROM_TOPOLOGY):
-            role = ServiceRole.TOPOLOGY
-        else:
-            return True
-        known = self.link_state.has_role(arrival.source, arrival.source_boot, role)
-        if known and not isinstance(message, _ANSWERS) and not self.holders.has_now(arrival.source, role):
-            known = None  # it sees another network than this node; soon one of them will see what the other does
-        if known is None:
-            self._unknown.append(arrival)
-            if len(self._unknown) > MAX_UNKNOWN_SENDERS:
-                self._refuse(self._unknown.popleft())
-        elif not known:
-            self._refuse(arrival)
-        return bool(known)
-
-    def _refuse(self, arrival: CourierArrival) -> None:
-        self.drops[NodeDrop.NO_ROLE] += 1
-        self.courier.acknowledge(arrival.token, self._now)
-
-    def _take_unknown(self, now: float) -> None:
-        """The network is another one: perhaps it is known now who sent what waits."""
-        waiting, self._unknown = self._unknown, deque()
-        for arrival in waiting:
-            self._dispatch(arrival, now)
-
-    def _ask_rendezvous(
-        self, rendezvous: "Rendezvous", arrival: CourierArrival, message: Message, now: float
-    ) -> Future[RequestOutcome] | None:
-        if isinstance(message, (MatchServed, TopologyStarted)):
-            return rendezvous.handle_topology(message, now)
-        if isinstance(message, RendezvousRequest):
-            return rendezvous.handle(arrival.source, arrival.source_boot, message, now, self._wall_ms(now))
-        self.drops[NodeDrop.WRONG_FUNCTION] += 1
-        return None
-
-    def _rendezvous_done(self, arrival: CourierArrival, outcome: RequestOutcome) -> None:
-        self._say(outcome)
-        self.courier.acknowledge(arrival.token, self._now)
-        self._turn(self._now)
-
-    def _say(self, outcome: RequestOutcome) -> None:
-        """Send what the rendezvous has on disk. It forgets scope events only when they have arrived."""
-        speaks = self.holders.is_rendezvous
-        told = [(node, answer) for node, answer in outcome.to_nodes if speaks or isinstance(answer, _ANSWERS)]
-        said = _Said(outcome, len(told))
-        if not told and self.rendezvous is not None:
-            self.rendezvous.settled(outcome)
-        for node, answer in told:
-            self._to_say.append((node, Function.NODE, answer, said))
-        topology = self.holders.topology
-        if topology is not None and self.holders.says_matches:
-            # Without a topology manager nobody needs to know: all matches are said when there is one.
-            for match in outcome.matches:
-                self._to_say.append((topology.name, Function.TOPOLOGY, match, None))
-
-    def _say_what_fits(self, now: float) -> bool:
-        moved = False
-        for _ in range(len(self._to_say)):
-            to, function, message, said = self._to_say[0]
-            if self.courier.room(to) < 1:
-                self._to_say.rotate(-1)
-                continue
-            self._to_say.popleft()
-            ticket = self._send(to, function, message, now)
-            if ticket is not None and said is not None:
-                self._saying[ticket] = said
-            moved = True
-        return moved
+    def _heard(self, message: Message, now: float) -> None:
+        self._hear(message, now)
 
     def _hear(self, message: Message, now: float) -> None:
         match message:

@@ -11,7 +11,6 @@ from enum import StrEnum
 from hashlib import blake2b
 
 from psirp_stack.control.known_graph import KnownGraph
-from psirp_stack.control.link_state import ControlRoute
 from psirp_stack.control.messages import FilterGrant
 from psirp_stack.control.relay_frames import (
     MAX_RELAYS,
@@ -23,6 +22,7 @@ from psirp_stack.control.relay_frames import (
     with_fid,
     wrap,
 )
+from psirp_stack.control.routes import ControlRoute
 from psirp_stack.forwarding_model import FILTER_BYTES, Tags
 from psirp_stack.transport.frames import HANDLE_TABLE, first_way, is_usable, without_way_back
 from psirp_stack.wire.numbers import FID_OFFSET, FORWARDING_BYTES

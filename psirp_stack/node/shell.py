@@ -16,7 +16,7 @@ from psirp_stack.authentication.signing import Signer
 from psirp_stack.authentication.verifying import SignatureVerifier
 from psirp_stack.control.codes import ServiceRole
 from psirp_stack.control.grant_files import load_grant
-from psirp_stack.control.link_state import LinkStateConfig
+from psirp_stack.control.link_state_settings import LinkStateConfig
 from psirp_stack.control.role_grants import GrantError, RoleHolder, RoleTrust, describe_roles
 from psirp_stack.control.tag_source import DerivedTags, PlacedTags, TagSource
 from psirp_stack.edge_list_file import read_edges
@@ -43,9 +43,10 @@ from psirp_stack.node.config import (
     read_secret,
     unprotected_links,
 )
-from psirp_stack.node.core import Node, NodeObserver, NodeSettings
+from psirp_stack.node.core import Node
 from psirp_stack.node.intents import IntentConfig
 from psirp_stack.node.server import AttachmentServer
+from psirp_stack.node.settings import NodeObserver, NodeSettings
 from psirp_stack.node.signatures import NodeSignatures
 from psirp_stack.node.version_store import TRANSPORT_TABLES, on_disk
 from psirp_stack.pull.service import VersionCacheConfig

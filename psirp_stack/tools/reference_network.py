@@ -16,7 +16,7 @@ from psirp_stack.emulation.plan import NetworkPlan
 from psirp_stack.forwarder import Forwarder, ForwarderStatistics, FrameForwarder, Send, SendMany
 from psirp_stack.forwarding_memory import LoopMemory
 from psirp_stack.forwarding_model import BROADCAST_FID, FILTER_BITS, Decision, Drop, ForwardingTable, LinkNumber
-from psirp_stack.node.core import NodeSettings
+from psirp_stack.node.settings import NodeSettings
 from psirp_stack.tools.dissect import dissect_frame
 from psirp_stack.tools.layers import PSIRPForwarding
 from psirp_stack.tools.pcap import LINKTYPE_USER0, Record

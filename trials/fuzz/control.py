@@ -14,7 +14,8 @@ from psirp_stack.control import courier_wire, messages
 from psirp_stack.control.codes import Function
 from psirp_stack.control.courier import Courier, CourierConfig
 from psirp_stack.control.frames import ControlFrameError, build_control, parse_control
-from psirp_stack.control.link_state import LinkStateConfig, LinkStateProtocol
+from psirp_stack.control.link_state import LinkStateProtocol
+from psirp_stack.control.link_state_settings import LinkStateConfig
 from psirp_stack.control.tag_source import DerivedTags
 from psirp_stack.forwarding_model import BROADCAST_FID
 from psirp_stack.topology.manager import TopologyManager

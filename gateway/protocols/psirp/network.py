@@ -8,8 +8,9 @@ from gateway.protocols.psirp.envelope import ENVELOPE_VERSION, EnvelopeError, He
 from gateway.protocols.psirp.scope_keys import ScopeKeys
 from identifiers import Identifier, ItemId
 from psirp_stack.control.codes import Code
-from psirp_stack.node.api import Client, ItemListener, NotAttachedError, PsirpError
+from psirp_stack.node.api import Client, NotAttachedError, PsirpError
 from psirp_stack.node.attachment import ReceivedVersion, Why
+from psirp_stack.node.listeners import ItemListener
 
 LASTING = frozenset({Code.NOT_ALLOWED, Code.TOO_LARGE, Code.WRONG_IDS, Code.SCOPE_WITH_SAME_ID, Code.ITEM_WITH_SAME_ID})
 """Refusals that asking again does not change."""

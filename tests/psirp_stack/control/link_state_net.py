@@ -7,7 +7,9 @@ from functools import partial
 from psirp_stack.control.codes import Function, ServiceRole
 from psirp_stack.control.frames import build_control, parse_control
 from psirp_stack.control.known_graph import KnownGraph, NodeState
-from psirp_stack.control.link_state import Event, LinkStateConfig, LinkStateProtocol
+from psirp_stack.control.link_state import LinkStateProtocol
+from psirp_stack.control.link_state_events import Event
+from psirp_stack.control.link_state_settings import LinkStateConfig
 from psirp_stack.control.role_grants import RoleTrust
 from psirp_stack.control.tag_source import DerivedTags, TagSource
 from psirp_stack.forwarding_model import BROADCAST_FID

@@ -10,17 +10,11 @@ from psirp_stack.control import messages
 from psirp_stack.control.codes import Function, ServiceRole
 from psirp_stack.control.frames import ControlFrameError, build_control, parse_control
 from psirp_stack.control.known_graph import KnownGraph, NodeState
-from psirp_stack.control.link_state import (
-    GraphChanged,
-    LinkStateConfig,
-    LinkStateDrop,
-    LinkStateProtocol,
-    NameConflict,
-    NeighbourDown,
-    NeighbourUp,
-    TableChanged,
-)
+from psirp_stack.control.link_state import LinkStateProtocol
+from psirp_stack.control.link_state_events import GraphChanged, NameConflict, NeighbourDown, NeighbourUp, TableChanged
+from psirp_stack.control.link_state_settings import LinkStateConfig, LinkStateDrop
 from psirp_stack.control.relay_frames import relay_overhead
+from psirp_stack.control.routes import Routes
 from psirp_stack.control.tag_source import DerivedTags, PlacedTags
 from psirp_stack.filters.zfilter import ZFilter
 from psirp_stack.forwarder import Forwarder
@@ -303,7 +297,7 @@ def test_forwarders_with_these_tables_carry_frames_along_these_routes() -> None:
             assert route is not None
             frame = build_control(route.fid, Function.NODE, to, b"message")
             arrivals: list[tuple[str, int | None, bytes]] = [(source, None, frame)]
-            delivered = []
+            delivered: list[str] = []
             while arrivals:
                 at, link, frame = arrivals.pop()
                 decision = forwarders[at].decide(frame, link, now=float(len(delivered)))
@@ -327,18 +321,17 @@ def test_a_path_too_long_for_a_filter_leads_over_a_node_that_sends_on() -> None:
         name: NodeState(1, 0, {names[other]: MTU for other in (at - 1, at + 1) if 0 <= other < 80})
         for at, name in enumerate(names)
     }
-    state = node("n000")
-    state._known = KnownGraph.of(states, "n000")
-    near, far = state.route_to("n020"), state.route_to("n079")
+    routes = Routes("n000", DerivedTags(b"test"), KnownGraph.of(states, "n000"))
+    near, far = routes.to("n020"), routes.to("n079")
     assert near is not None
     assert far is not None
     assert (near.relay, near.hops, near.mtu) == (None, 20, MTU)
     # Legs of about equal length, so that none is fuller than it must be.
     assert (far.relay, far.hops, far.mtu) == ("n027", 79, MTU - relay_overhead(1))
-    leg = state.route_to("n027")
+    leg = routes.to("n027")
     assert leg is not None
     assert leg.fid == far.fid
-    assert state.relayed_routes == 1
+    assert routes.over_relays == 1
 
 
 def test_a_fixed_graph_with_placed_tags_admits_only_its_own_links() -> None:

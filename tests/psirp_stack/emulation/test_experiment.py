@@ -13,7 +13,7 @@ from psirp_stack.emulation.experiment import perform, simulate, simulated_networ
 from psirp_stack.emulation.network import EmulatedNetwork
 from psirp_stack.emulation.plan import NetworkPlan, PlanError, load, plan
 from psirp_stack.graph import Graph
-from psirp_stack.node.core import NodeSettings
+from psirp_stack.node.settings import NodeSettings
 from psirp_stack.pull.service import VersionCacheConfig
 
 RING: dict[str, Any] = {"generate": {"kind": "ring", "nodes": 6}, "every_link": {"delay": 0.002}, "seconds": 10.0}

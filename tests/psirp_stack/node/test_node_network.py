@@ -15,8 +15,8 @@ from psirp_stack.graph import Graph
 from psirp_stack.links.impairment import Impairment
 from psirp_stack.node.applications import RequestTableConfig
 from psirp_stack.node.attachment import AskPaths, Done, Why
-from psirp_stack.node.core import NodeSettings
 from psirp_stack.node.paths import describe_paths
+from psirp_stack.node.settings import NodeSettings
 from psirp_stack.rendezvous import RendezvousConfig
 from tests.psirp_stack.simulated import Networks, Orders, item, line, ring, scope, served, star
 

@@ -5,9 +5,9 @@ import pytest
 from psirp_stack.control.codes import Function
 from psirp_stack.control.frames import build_control, parse_control
 from psirp_stack.control.known_graph import KnownGraph, NodeState
-from psirp_stack.control.link_state import ControlRoute
 from psirp_stack.control.messages import FilterGrant, Onward
 from psirp_stack.control.relay_frames import NO_FILTER, Station, relay_overhead, station_name, unwrap, wrap
+from psirp_stack.control.routes import ControlRoute
 from psirp_stack.node import relays as relaying
 from psirp_stack.node.relays import RelayDrop, Relays
 from psirp_stack.transport.frames import HANDLE_TABLE, segment_frame, segment_prefix

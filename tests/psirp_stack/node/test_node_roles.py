@@ -11,13 +11,13 @@ import pytest
 from identifiers import Identifier, ItemId
 from psirp_stack.authentication.keys import KeyPair
 from psirp_stack.control.codes import Code, Function, ServiceRole
-from psirp_stack.control.link_state import LinkStateDrop
+from psirp_stack.control.link_state_settings import LinkStateDrop
 from psirp_stack.control.messages import Reply, Served, StartPublish, StopPublish, encode
 from psirp_stack.control.role_grants import RoleHolder, RoleTrust, make_grant
 from psirp_stack.emulation.simulation import WALL_MS_AT_START, SimulatedNetwork
 from psirp_stack.graph import Graph
 from psirp_stack.node.config import NodeConfigError, check
-from psirp_stack.node.core import NodeDrop, NodeSettings
+from psirp_stack.node.settings import NodeDrop, NodeSettings
 from psirp_stack.node.status import account
 
 BOTH = ServiceRole.RENDEZVOUS | ServiceRole.TOPOLOGY

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from psirp_stack.control.frames import is_control
-from psirp_stack.control.link_state import LinkStateConfig
+from psirp_stack.control.link_state_settings import LinkStateConfig
 from psirp_stack.emulation.simulation import SimulatedNetwork
 from psirp_stack.graph import Graph, backbone_graph
 

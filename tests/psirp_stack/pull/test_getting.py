@@ -11,7 +11,7 @@ from psirp_stack.control.codes import Code, Function
 from psirp_stack.emulation.simulation import SimulatedApplication, SimulatedNetwork
 from psirp_stack.links.impairment import Impairment
 from psirp_stack.node.attachment import GetItems, ItemsFound
-from psirp_stack.node.core import NodeSettings
+from psirp_stack.node.settings import NodeSettings
 from psirp_stack.pull.messages import SeekVersions, encode
 from psirp_stack.pull.service import VersionCacheConfig
 from psirp_stack.transport.config import TransportConfig
