@@ -25,8 +25,10 @@ from exchange.model import (
 )
 from exchange.ports import Log, SessionReader, Sessions, Wanted
 from exchange.router import Router
+from exchange.session_queues import SessionQueues
 from exchange.walks import LISTED_AT_ONCE, MS, Walks
 from identifiers import Identifier, ItemId
+from storage.queues import QueueObserver
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +56,17 @@ class Exchange:
         clock: Callable[[], float],
         config: ExchangeConfig | None = None,
         observer: Callable[[ExchangeEvent], None] | None = None,
+        queues: QueueObserver | None = None,
     ) -> None:
+        """`queues` is told how long entries wait for sessions, and which sessions come and go."""
+        self._queues = None if queues is None else SessionQueues(queues)
         self.config = config if config is not None else ExchangeConfig()
         self.log = log
         self.sessions = sessions
         self.counters = ExchangeCounters()
         self.router = Router(log, sessions, clock)
         waits = (self.config.first_wait, self.config.longest_wait)
-        self._walks = Walks(log, sessions, self.router, clock, self.counters, observer, waits)
+        self._walks = Walks(log, sessions, self.router, clock, self.counters, observer, waits, self._queues)
         self._clock = clock
         self._observer = observer
         self._full: dict[ItemId, tuple[int, int]] = {}
@@ -138,7 +143,7 @@ class Exchange:
                     walks.wake_for_all(key, item, appended.position)
         for key in await self.router.matching(item):
             if walks.hears(key.reader, via):
-                walks.wake(key, item)
+                walks.wake(key, item, appended.position)
 
     def has_room(self, item: ItemId) -> bool:
         """Whether nobody is so far behind on an item that no more of it is to be taken."""
@@ -231,6 +236,7 @@ class Exchange:
 
     async def come(self, key: SessionKey) -> None:
         """A durable session is there: what it missed is handed to it."""
+        self._follow(key, True)
         self._walks.away.discard(key)
         await self.sessions.put(key, SessionState.LIVE, self._clock())
         for interest in await self.sessions.interests(key):
@@ -239,11 +245,16 @@ class Exchange:
 
     async def leave(self, key: SessionKey, state: SessionState = SessionState.AWAY) -> None:
         """A durable session is not there: its cursors stay where they are."""
+        self._follow(key, False)
         self._walks.away.add(key)
         for interest in await self.sessions.interests(key):
             if interest.item is not None:
                 await self._walks.halt(key, interest.item)
         await self.sessions.put(key, state, self._clock())
+
+    def _follow(self, key: SessionKey, is_up: bool) -> None:
+        if self._queues is not None and is_up == (key in self._walks.away):
+            self._queues.changed(key, is_up)
 
     async def interests(self, key: SessionKey) -> list[Interest]:
         if key not in self._walks.fleeting:

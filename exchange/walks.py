@@ -25,7 +25,9 @@ from exchange.model import (
 )
 from exchange.ports import Log, PassOverError, SessionReader, Sessions, Wanted
 from exchange.router import Router
+from exchange.session_queues import SessionQueues
 from identifiers import ItemId
+from storage.queues import OpenStay, StayEnd
 
 PAGE = 32
 PAGE_BYTES = 4 * 1024 * 1024
@@ -46,6 +48,7 @@ class Walks:
         counters: ExchangeCounters,
         observer: Callable[[ExchangeEvent], None] | None,
         waits: tuple[float, float],
+        queues: SessionQueues | None = None,
     ) -> None:
         self.last = 0
         """The newest position in the log."""
@@ -59,6 +62,7 @@ class Walks:
         self._counters = counters
         self._observer = observer
         self._waits = waits
+        self._queues = queues
         self._readers: dict[str, SessionReader] = {}
         self._work: dict[str, KeyedWork[WalkKey]] = {}
         self._caught_up: set[str] = set()
@@ -84,7 +88,10 @@ class Walks:
         reader = self._readers.get(name)
         return reader is not None and (name != via or reader.hears_own)
 
-    def wake(self, key: SessionKey, item: ItemId) -> None:
+    def wake(self, key: SessionKey, item: ItemId, position: int | None = None) -> None:
+        """`position`: of an entry that is new."""
+        if self._queues is not None and position is not None:
+            self._queues.came(key, item, position)
         work = self._work.get(key.reader)
         if work is None or key in self.away:
             return
@@ -95,7 +102,7 @@ class Walks:
     def wake_for_all(self, key: SessionKey, item: ItemId, position: int) -> None:
         """An entry for a session that wants everything."""
         self._heads.setdefault(key, {}).setdefault(item, position)
-        self.wake(key, item)
+        self.wake(key, item, position)
 
     async def halt(self, key: SessionKey, item: ItemId) -> None:
         work = self._work.get(key.reader)
@@ -104,6 +111,8 @@ class Walks:
         self._has_all(key, item)
 
     def forget(self, key: SessionKey, item: ItemId) -> None:
+        if self._queues is not None:
+            self._queues.forget(key, item)
         self._cursors.pop((key, item), None)
         self.fleeting.get(key, {}).pop(item, None)
 
@@ -145,17 +154,23 @@ class Walks:
         if before is not None:
             self._sessions.hurry()
             await asyncio.shield(before)
-        if not 0 < entry.draft.deadline_ms < self._clock() * MS:
+        stay = None if self._queues is None else self._queues.begins(key, entry.item, entry.position)
+        if 0 < entry.draft.deadline_ms < self._clock() * MS:
+            _end(stay, "refused")
+        else:
             try:
                 await reader.deliver(key, entry, interests)
             except PassOverError as error:
+                _end(stay, "refused")
                 self._counters.refused += 1
                 self._tell(EntryRefused(key, entry, str(error), False))
             except Exception as error:  # whatever a protocol does, it is its own sessions that wait
+                _end(stay, "failed")
                 self._counters.retried += 1
                 self._tell(EntryRefused(key, entry, str(error) or type(error).__name__, True))
                 return False
             else:
+                _end(stay, "ok")
                 self._counters.taken += 1
                 self._tell(EntryTaken(key, entry))
         self._move(walk, entry.position)
@@ -259,3 +274,8 @@ class Walks:
     def _tell(self, event: ExchangeEvent) -> None:
         if self._observer is not None:
             self._observer(event)
+
+
+def _end(stay: OpenStay | None, end: StayEnd) -> None:
+    if stay is not None:
+        stay.ends(end)

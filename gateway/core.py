@@ -21,6 +21,7 @@ from identifiers import DEFAULT_NAMING, Naming
 from identifiers.namespaces import STANDARD, Namespaces
 from storage import Database, Migration
 from storage.private import make_private_folder
+from storage.queues import QueueObserver
 
 DATABASE_NAME = "gateway.sqlite"
 """Secrets of subscribers are in the store."""
@@ -60,8 +61,10 @@ class GatewayCore:
         clock: Callable[[], float],
         observer: Callable[[object], None] | None,
         tables: Iterable[Migration] = (),
+        queues: QueueObserver | None = None,
     ) -> None:
         """`tables` are what parts beside the protocols keep in the store."""
+        self._queues = queues
         self.config = config
         self.access = AccessGuard(config.access, observer)
         self.web: WebServer | None = None
@@ -79,6 +82,7 @@ class GatewayCore:
             access=self.access,
             clock=clock,
             observer=observer,
+            queues=queues,
         )
         self.protocols: dict[str, RunningProtocol[Any]] = {
             one.label: one.make(one.of(config.protocols), self.host) for one in config.on
@@ -110,7 +114,7 @@ class GatewayCore:
         config = self.config
         make_private_folder(config.data, (DATABASE_NAME,))
         tables = [*TABLES, *self._tables, *(table for one in config.known for table in one.tables)]
-        database = Database.open(config.data / DATABASE_NAME, tables)
+        database = Database.open(config.data / DATABASE_NAME, tables, queues=self._queues)
         self._closing.callback(database.close)
         exchange = self._exchange(database)
         control = Control(exchange, self._clock, config.control, self.access.other_refusal)
@@ -136,7 +140,9 @@ class GatewayCore:
             first_wait=control.retry_base,
             longest_wait=control.retry_cap,
         )
-        return Exchange(SqliteLog(database), SqliteSessions(database), self._clock, config, self._observer)
+        return Exchange(
+            SqliteLog(database), SqliteSessions(database), self._clock, config, self._observer, self._queues
+        )
 
     async def start(self) -> None:
         """Open the doors, those last that others stand behind."""

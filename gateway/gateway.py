@@ -39,6 +39,7 @@ from psirp_stack.node.config import NodeFile
 from psirp_stack.node.shell import RunningNode
 from push_hub.hub import Hub, HubConfig
 from storage.clock import steady
+from storage.queues import QueueObserver
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +97,15 @@ class Gateway:
         observer: Callable[[object], None] | None = None,
         telemetry: Telemetry | None = None,
         clock: Callable[[], float] = steady,
+        queues: QueueObserver | None = None,
     ) -> None:
+        """`queues` is told of every stay in a queue, and of what comes and goes."""
         self.config = config
         self.telemetry = Telemetry(clock) if telemetry is None and config.admin is not None else telemetry
         self.log_dropped: Callable[[], int] = lambda: 0
         """How many lines of a log that listens to this gateway were lost."""
         observer = both(None if self.telemetry is None else self.telemetry.observe, observer)
-        self.core = GatewayCore(config, clock, observer, BOOTSTRAPPING_TABLES)
+        self.core = GatewayCore(config, clock, observer, BOOTSTRAPPING_TABLES, queues)
         self.access = self.core.access
         self.bootstrapping = Bootstrapping(config.bootstrapping, config.naming, clock, observer)
         self.discovery = Discovery(config.discovery, allow_private=config.hub.allow_private, observer=observer)

@@ -9,6 +9,7 @@ from gateway.admin.server import AdminServer
 from gateway.telemetry.telemetry import Telemetry, both
 from identifiers import DEFAULT_NAMING, Naming
 from push_hub.hub import Hub, HubConfig
+from storage.queues import QueueObserver
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +27,16 @@ class HubAloneConfig:
 
 
 class HubAlone:
-    def __init__(self, config: HubAloneConfig, observer: Callable[[object], None] | None = None) -> None:
+    def __init__(
+        self,
+        config: HubAloneConfig,
+        observer: Callable[[object], None] | None = None,
+        queues: QueueObserver | None = None,
+    ) -> None:
         self.config = config
         self.telemetry = None if config.admin is None else Telemetry()
         told = both(None if self.telemetry is None else self.telemetry.observe, observer)
-        self.hub = Hub(config.hub, observer=told)
+        self.hub = Hub(config.hub, observer=told, queues=queues)
         self.joined = None
         self.log_dropped: Callable[[], int] = lambda: 0
         self.admin: AdminServer | None = None

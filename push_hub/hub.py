@@ -49,6 +49,7 @@ from serving.tls import TlsFiles
 from storage import Database, StorageError, Transaction
 from storage.clock import steady
 from storage.private import make_private_folder
+from storage.queues import QueueObserver
 
 DATABASE_NAME = "hub.sqlite"
 TABLES = [*HUB_TABLES, *DELIVERY_TABLES, *SUBSCRIPTION_TABLES, *INTAKE_TABLES, *HEALTH_TABLES, *CANARY_TABLES]
@@ -128,7 +129,10 @@ class Hub:
         observer: Callable[[object], None] | None = None,
         clock: Callable[[], float] = steady,
         monotonic: Callable[[], float] = time.monotonic,
+        queues: QueueObserver | None = None,
     ) -> None:
+        """`queues` is told of every stay in a queue, and of callbacks that are left alone."""
+        self._queues = queues
         self._config = config
         self._validator = validator
         self._publishers = publishers
@@ -311,7 +315,7 @@ class Hub:
         try:
             if config.canary.enabled:
                 canary = Canary(config.canary, clock=self._clock, monotonic=self._monotonic, observer=self._observer)
-            database = Database.open(config.data / DATABASE_NAME, TABLES)
+            database = Database.open(config.data / DATABASE_NAME, TABLES, queues=self._queues)
         except BaseException:
             await port.stop()
             if canary is not None:
@@ -354,7 +358,14 @@ class Hub:
         client = OutboundClient(ClientConfig(policy, config.max_requests_out, hosts=config.hosts))
         delivery_config = DeliveryConfig(url, limits=config.deliveries, retention=config.retention)
         delivery = Delivery(
-            database, subscriptions, client, delivery_config, self._clock, self._observer, gone=self._gone
+            database,
+            subscriptions,
+            client,
+            delivery_config,
+            self._clock,
+            self._observer,
+            gone=self._gone,
+            queues=self._queues,
         )
         verifier = IntentVerifier(
             subscriptions,
@@ -375,6 +386,7 @@ class Hub:
             self._observer,
             prefixes=client.prefixes,
             elsewhere=self.elsewhere,
+            queues=self._queues,
         )
         health = Health(
             config.health,

@@ -35,6 +35,7 @@ from storage.errors import (
 )
 from storage.migrations import Migration, migrate
 from storage.private import close_stores_to_others, open_private_file
+from storage.queues import OpenStay, QueueObserver, StayEnd, watch_queue
 
 Value = bytes | str | int | float | None
 Row = tuple[Any, ...]
@@ -68,6 +69,8 @@ class Transaction:
 class _Job(Generic[T]):
     work: Callable[[Transaction], T]
     done: "Future[T] | asyncio.Future[T]"
+    stay: OpenStay | None
+    """In the queue for the disk, when somebody follows it."""
 
 
 _Outcome = tuple[_Job[Any], Any, BaseException | None]
@@ -94,8 +97,10 @@ class Database:
         group_limit: int,
         cache_kib: int,
         clock: SteadyClock | None,
+        queues: QueueObserver | None = None,
     ) -> None:
         """`clock`: by which the times in the file go; None: there are none."""
+        self._queue = watch_queue(f"writer/{path.stem}", queues)
         self._path = path
         self._lock = lock
         self._writer = writer
@@ -137,11 +142,13 @@ class Database:
         cache_kib: int = DEFAULT_CACHE_KIB,
         max_pages: int | None = None,
         clock: SteadyClock = steady,
+        queues: QueueObserver | None = None,
     ) -> Self:
         """Open or create the file, alone: a second process gets `DatabaseInUseError`.
 
         `max_waiting` bounds the writes that may queue, `group_limit` how many go into one commit,
-        `max_pages` the size of the file. The times in it are moved to `clock` first.
+        `max_pages` the size of the file. The times in it are moved to `clock` first. `queues` is told of each piece
+        of work how long it waited, and how long its commit took.
         """
         lock = _lock_beside(path)
         try:
@@ -165,7 +172,7 @@ class Database:
         except BaseException:
             lock.close()
             raise
-        return cls(path, lock, writer, max_waiting, group_limit, cache_kib, clock if timed else None)
+        return cls(path, lock, writer, max_waiting, group_limit, cache_kib, clock if timed else None, queues)
 
     @property
     def path(self) -> Path:
@@ -177,7 +184,7 @@ class Database:
         The work may run a second time if a neighbour in its group breaks the transaction, so it must only touch
         the database. Raises `DatabaseBusyError` when too many pieces are waiting.
         """
-        job = _Job(work, Future[T]())
+        job = _Job(work, Future[T](), None if self._queue is None else self._queue.came())
         with self._changed:
             if self._closing.is_set():
                 raise DatabaseClosedError(f"{self._path} is closed")
@@ -199,7 +206,7 @@ class Database:
         if len(self._soon) >= self._max_waiting:
             raise self._busy()
         loop = asyncio.get_running_loop()
-        job = _Job(work, loop.create_future())
+        job = _Job(work, loop.create_future(), None if self._queue is None else self._queue.came())
         if self._soon_loop is not loop:  # one before may have ended without its last turn
             self._soon.clear()
             self._turn_is_due = self._is_urgent = False
@@ -292,6 +299,8 @@ class Database:
             job = self._soon.popleft()
             if not job.done.cancelled():
                 jobs.append(job)
+            elif job.stay is not None:
+                job.stay.leaves()
         self._is_urgent = bool(self._soon)
         if self._patience is not None:
             self._patience.cancel()
@@ -351,6 +360,8 @@ class Database:
             job = self._waiting.popleft()
             if isinstance(job.done, asyncio.Future) or job.done.set_running_or_notify_cancel():
                 group.append(job)
+            elif job.stay is not None:
+                job.stay.leaves()
         return group
 
     def _free(self, was_handed: bool) -> asyncio.AbstractEventLoop | None:
@@ -385,6 +396,7 @@ class Database:
             for job in group.jobs:
                 self._commit([job])
             return False
+        self._ended(group.jobs)
         return True
 
     def _commit(self, group: list[_Job[Any]]) -> None:
@@ -395,14 +407,23 @@ class Database:
         except sqlite3.Error as error:
             self._roll_back()
             if len(group) == 1:
+                self._ended(group, "failed")
                 _resolve(group[0], None, _translated(error, self._path))
                 return
             # One job can take the whole transaction down (a full disk does). Alone, each gets its own answer.
             for job in group:
                 self._commit([job])
             return
+        self._ended(group)
         for job, result, raised in outcomes:
             _resolve(job, result, raised)
+
+    def _ended(self, jobs: Sequence[_Job[Any]], end: StayEnd = "ok") -> None:
+        """Their stay in the queue for the disk is over: they share one commit."""
+        if self._queue is not None:
+            for job in jobs:
+                if job.stay is not None:
+                    job.stay.ends(end)
 
     def _roll_back(self) -> None:
         if self._writer.in_transaction:
@@ -410,6 +431,10 @@ class Database:
 
     def _run(self, group: list[_Job[Any]], outcomes: list[_Outcome]) -> None:
         """All of it in one transaction that stays open."""
+        if self._queue is not None:
+            for job in group:
+                if job.stay is not None:
+                    job.stay.begins()
         self._writer.execute("BEGIN IMMEDIATE")
         for job in group:
             outcomes.append((job, *self._run_in_savepoint(job)))

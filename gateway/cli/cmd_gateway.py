@@ -83,8 +83,8 @@ def run(args: argparse.Namespace) -> int:
             # Logs and spans name publications by what the telemetry's recorder knows of them.
             telemetry = None if config.admin is None and log is None and spans is None else Telemetry()
             complaints = Complaints("psph gateway")
-            observer = both(both(complaints.observe, traces), None if log is None else log.observe)
-            gateway = Gateway(config, observer=observer, telemetry=telemetry)
+            observer = both(both(complaints.observe, traces.events), None if log is None else log.observe)
+            gateway = Gateway(config, observer=observer, telemetry=telemetry, queues=traces.queues)
             if telemetry is not None and log is not None:
                 gateway.log_dropped = lambda: log.dropped
                 log.way_of = telemetry.recorder.way_of

@@ -217,9 +217,11 @@ def run(args: argparse.Namespace) -> int:
     )
     complaints = Complaints("psph hub")
     try:
-        with traced(traces, "hub", DEFAULT_NAMING) as observer:
+        with traced(traces, "hub", DEFAULT_NAMING) as told:
             hub = HubAlone(
-                HubAloneConfig(config, _admin(args)), both(both(complaints.observe, _say_certificate), observer)
+                HubAloneConfig(config, _admin(args)),
+                both(both(complaints.observe, _say_certificate), told.events),
+                told.queues,
             )
             uvloop.run(_serve(hub, config, args.publisher_token_file))
     except StorageError as error:

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from exchange.model import EntryTaken, pack_origins
 from gateway.cli.errors import CommandError
@@ -15,28 +16,39 @@ from gateway.events import (
     PublishFailed,
 )
 from gateway.protocols.psirp.adapter import NETWORK
+from gateway.protocols.websub.protocol import WEBSUB
 from gateway.tracing import TraceForm, TracesConfig
 from identifiers import Naming
 from perf.traces.formats import Format, have_parquet
 from perf.traces.gateway_events import Arrived, GatewayTracer
 from perf.traces.naming import items_of
+from perf.traces.queue_events import QueueTracer
 from perf.traces.run import Parameter, new_run, software_version
 from perf.traces.sampling import Sampler
 from perf.traces.writer import TraceWriter, WriterConfig
 from storage.private import PrivateFileError
+from storage.queues import QueueObserver
 
-PUSH = "push"
+PUSH = WEBSUB.label
 """The adapter whose publications the hub tells of itself."""
 FORMS = {TraceForm.AUTO: None, TraceForm.PARQUET: Format.PARQUET, TraceForm.JSON_LINES: Format.JSON_LINES}
 
 Observer = Callable[[object], None]
 
 
+@dataclass(frozen=True, slots=True)
+class TraceObservers:
+    """Whom to tell what happened, and how long things waited; None: nobody wants to know."""
+
+    events: Observer | None = None
+    queues: QueueObserver | None = None
+
+
 @contextmanager
-def traced(config: TracesConfig | None, name: str, naming: Naming) -> Iterator[Observer | None]:
-    """An observer that traces while this lasts; None when nothing is to be traced. Every life is a run of its own."""
+def traced(config: TracesConfig | None, name: str, naming: Naming) -> Iterator[TraceObservers]:
+    """Observers that trace while this lasts. Every life is a run of its own."""
     if config is None:
-        yield None
+        yield TraceObservers()
         return
     form = FORMS[config.form]
     if form is Format.PARQUET and not have_parquet():
@@ -51,8 +63,10 @@ def traced(config: TracesConfig | None, name: str, naming: Naming) -> Iterator[O
     except PrivateFileError as error:
         raise CommandError(f"traces: {error}") from None
     tracer = GatewayTracer(writer, name, items_of(naming), sampler=Sampler(config.rate))
+    # A sample of what goes through a queue says nothing about the queue.
+    queues = QueueTracer(writer, name).observe if config.rate >= 1.0 else None
     try:
-        yield observer_for(tracer)
+        yield TraceObservers(observer_for(tracer), queues)
     finally:
         tracer.flush()
         writer.close()

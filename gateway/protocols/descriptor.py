@@ -25,6 +25,7 @@ from identifiers.namespaces import Namespace, Namespaces
 from push_hub.health import Check, QueueLevel
 from serving.tls import TlsFiles
 from storage import Database, Migration
+from storage.queues import QueueObserver
 
 C = TypeVar("C")
 
@@ -92,6 +93,7 @@ class ProtocolHost:
         access: AccessGuard,
         clock: Callable[[], float],
         observer: Callable[[object], None] | None,
+        queues: QueueObserver | None = None,
     ) -> None:
         self.name = name
         self.domain = domain
@@ -105,6 +107,8 @@ class ProtocolHost:
         self.clock = clock
         self.observer = observer
         """Is told typed events; never waits, never raises."""
+        self.queues = queues
+        """Is told how long things wait in queues, from any thread, if somebody follows that."""
         self.web: WebServer | None = None
         """The port that protocols over HTTP share."""
         self._ready: tuple[Control, Database] | None = None

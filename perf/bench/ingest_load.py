@@ -61,6 +61,8 @@ class OfferedStep:
     """When a publication was due, in seconds from the beginning, and how long it took."""
     lag: float = 0.0
     """The longest that the load generator itself was late."""
+    not_arrived: int = 0
+    """Documents that nobody has seen when all is over, whatever the answer to their ping was."""
     delivered_in_time: int = 0
     """Arrivals until the last ping was due."""
     cpu: dict[str, float] = field(default_factory=dict)
@@ -269,6 +271,7 @@ class IngestLoad:
         await self._settle(step)
         after = cpu()
         step.cpu = {stage: after[stage] - before.get(stage, 0.0) for stage in after}
+        step.not_arrived = len(self._awaited)
         self._awaited.clear()
         return step
 

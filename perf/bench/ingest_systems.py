@@ -85,7 +85,9 @@ def resident(pid: int) -> int:
 class IngestSystems:
     """Starts processes below `folder`; `stack` ends them."""
 
-    def __init__(self, folder: Path, stack: AsyncExitStack) -> None:
+    def __init__(self, folder: Path, stack: AsyncExitStack, traces: Path | None = None) -> None:
+        """`traces`: gateways leave their runs below it."""
+        self._traces = [] if traces is None else ["--traces", str(traces)]
         self._folder = folder
         self._stack = stack
         self._tokens = folder / "publishers"
@@ -132,7 +134,7 @@ class IngestSystems:
                     f'publisher_tokens_file = "{self._tokens}"\n'
                     f'[node]\nname = "n{number}"\nroles = {roles}\n{_DOMAIN.format(prefix, middle)}{said}'
                 )
-                part = Part(f"gateway {number}", ["gateway", "-c", str(file)])
+                part = Part(f"gateway {number}", ["gateway", "-c", str(file), *self._traces])
                 ends.append(await self._up(part))
             else:
                 own = f'name = "n{number}"\nroles = {roles}\ndata = "node-{number}"\n'

@@ -1,9 +1,9 @@
 """`psph bench traces`: what tracing costs the fan-out; or, with --rows, synthetic traces for the pipeline.
 
-The same deliveries are made by two hubs in turn: one that nobody observes and one whose every delivery is traced to
-Parquet on disk. Rounds are interleaved, so that a busy machine disturbs both alike. A round is several publications
-back to back, so long that the writer's work falls into the rounds that caused it. The ratio is the median of the
-ratios of neighbouring rounds.
+The same deliveries are made by two hubs in turn: one that nobody observes and one whose every delivery and every stay
+in a queue is traced to Parquet on disk. Rounds are interleaved, so that a busy machine disturbs both alike. A round is
+several publications back to back, so long that the writer's work falls into the rounds that caused it. The ratio is the
+median of the ratios of neighbouring rounds.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from perf.bench.family import Bar, BenchError, BenchOutcome, Row, Sense, progres
 from perf.bench.fanout import HUB_URL, TABLES, FanoutStage, RateSamples, SinkProcess, send_with_hub
 from perf.traces.formats import Format, have_parquet
 from perf.traces.hub_events import HubTracer
+from perf.traces.queue_events import QueueTracer
 from perf.traces.run import TRACES, new_run, software_version
 from perf.traces.synth import NoNumpyError, SynthConfig, synthesise
 from perf.traces.writer import TraceWriter, WriterConfig
@@ -42,12 +43,19 @@ async def measure_overhead(rounds: int, form: Format) -> BenchOutcome:
         run = new_run("bench-traces", software_version(), {"callbacks": CALLBACKS, "rounds": rounds})
         writer = stack.enter_context(TraceWriter(folder / "run", run, WriterConfig(form=form)))
         tracer = HubTracer(writer, "hub")
+        queues = QueueTracer(writer, "hub")
         stages: dict[str, FanoutStage] = {}
-        for name, observer in (("untraced", None), ("traced", tracer.observe)):
-            database = stack.enter_context(Database.open(folder / f"{name}.db", TABLES))
+        for name, observer, told in (("untraced", None, None), ("traced", tracer.observe, queues.observe)):
+            database = stack.enter_context(Database.open(folder / f"{name}.db", TABLES, queues=told))
             client = OutboundClient(ClientConfig(policy=AddressPolicy(allow_private=True)))
             delivery = Delivery(
-                database, Subscriptions(database), client, DeliveryConfig(HUB_URL), time.time, observer=observer
+                database,
+                Subscriptions(database),
+                client,
+                DeliveryConfig(HUB_URL),
+                time.time,
+                observer=observer,
+                queues=told,
             )
             await delivery.start()
             stages[name] = FanoutStage(sink, database, delivery, client)

@@ -3,7 +3,7 @@
     tracer = HubTracer(writer, node="hub-a")
     hub = Hub(config, observer=tracer.observe)
 
-`observe` runs on the data path. A delivery, of which there are many, becomes four numbers in a chunk of memory that
+`observe` runs on the data path. A delivery, of which there are many, becomes seven numbers in a chunk of memory that
 was there before (objects that stay alive would wake the garbage collector); full chunks go to the writer's thread,
 which turns them into columns. Everything else is rare and becomes a record at once.
 
@@ -30,9 +30,12 @@ from push_hub.intake.events import DocumentArrived, FetchFailed, TopicFetched
 REMEMBERED_PUBLICATIONS: Final = 100_000
 REMEMBERED_TOPICS: Final = 100_000
 
-_PACK: Final = Struct("=4q").pack_into
-"""Publication, subscription, attempts, monotonic time."""
-_ROW_BYTES: Final = 32
+_PACK: Final = Struct("=7q").pack_into
+"""Publication, subscription, attempts, monotonic time, and the stay in the queue: came, sent, found; 0 for none."""
+_NUMBERS: Final = 7
+_ROW_BYTES: Final = 8 * _NUMBERS
+_NO_STAY: Final = (0, 0, 0)
+DELIVERY: Final = "delivery"
 _CHUNK_BYTES: Final = 4096 * _ROW_BYTES
 _CHUNKS_WAITING: Final = 64
 NameOf = Callable[[PublicationAccepted], str]
@@ -94,7 +97,17 @@ class HubTracer:
         if type(event) is Delivered:
             if self._everything or event.publication in self._known:
                 at_byte = self._filled
-                _PACK(self._chunk, at_byte, event.publication, event.subscription.id, event.attempts, monotonic_ns())
+                # Of a sample of deliveries, nothing could be told about the queue.
+                stay = event.stay if self._everything and event.stay is not None else _NO_STAY
+                _PACK(
+                    self._chunk,
+                    at_byte,
+                    event.publication,
+                    event.subscription.id,
+                    event.attempts,
+                    monotonic_ns(),
+                    *stay,
+                )
                 self._filled = at_byte + _ROW_BYTES
                 if at_byte + _ROW_BYTES == _CHUNK_BYTES:
                     self.flush()
@@ -184,16 +197,17 @@ class HubTracer:
         """On the writer's thread. Wall times are the monotonic ones plus the difference of the clocks now."""
         ahead = time.time_ns() - time.monotonic_ns()
         flat = array("q", b"".join(chunks))
-        numbers = flat[0::4]
+        numbers = flat[0::_NUMBERS]
         distinct = list(dict.fromkeys(numbers))
         if not self._known.keys() >= set(distinct):
             flat = self._only_known(flat)
-            numbers = flat[0::4]
+            numbers = flat[0::_NUMBERS]
             distinct = list(dict.fromkeys(numbers))
         known = [self._known.get(number, _FORGOTTEN) for number in distinct]
         places = {number: place for place, number in enumerate(distinct)}
         codes = array("q", map(places.__getitem__, numbers))
-        monotonic = flat[3::4]
+        monotonic = flat[3::_NUMBERS]
+        stays = _stay_columns(flat)
         columns: dict[str, Values] = {
             "run": Constant(self._run),
             "publication": Coded(codes, [one.name for one in known]),
@@ -205,29 +219,42 @@ class HubTracer:
             "rid": Constant(None),
             "payload": Coded(codes, [one.size for one in known]),
             "hop": Constant(None),
-            "delivery": flat[1::4],
-            "attempt": flat[2::4],
+            "delivery": flat[1::_NUMBERS],
+            "attempt": flat[2::_NUMBERS],
             "load": _load_column(codes, known),
             "monotonic_ns": monotonic,
             "wall_ns": array("q", [time_ns + ahead for time_ns in monotonic]),
             "clock": Constant(self._clock),
             "outcome": Constant(StepOutcome.OK),
             "schema": Constant(SCHEMA_VERSION),
-            "resource": Constant(None),
-            "queued_ns": Constant(None),
-            "started_ns": Constant(None),
-            "queue": Constant(None),
+            **stays,
             "peer": Constant(None),
         }
         return Block(len(numbers), {name: columns[name] for name in COLUMN_NAMES})
 
     def _only_known(self, flat: "array[int]") -> "array[int]":
         kept = array("q")
-        for start in range(0, len(flat), 4):
+        for start in range(0, len(flat), _NUMBERS):
             if flat[start] in self._known:
-                kept.extend(flat[start : start + 4])
-        self.unknown += (len(flat) - len(kept)) // 4
+                kept.extend(flat[start : start + _NUMBERS])
+        self.unknown += (len(flat) - len(kept)) // _NUMBERS
         return kept
+
+
+def _stay_columns(flat: "array[int]") -> dict[str, Values]:
+    """All deliveries of a block have stayed in the queue, or few have: then each is looked at."""
+    queued, started, found = flat[4::_NUMBERS], flat[5::_NUMBERS], flat[6::_NUMBERS]
+    if all(queued):
+        return {"resource": Constant(DELIVERY), "queued_ns": queued, "started_ns": started, "queue": found}
+    if not any(queued):
+        return dict.fromkeys(("resource", "queued_ns", "started_ns", "queue"), Constant(None))
+    known = [bool(at) for at in queued]
+    return {
+        "resource": [DELIVERY if one else None for one in known],
+        "queued_ns": [at or None for at in queued],
+        "started_ns": [at or None for at in started],
+        "queue": [number if one else None for number, one in zip(found, known, strict=True)],
+    }
 
 
 def _load_column(codes: "array[int]", known: Sequence[_Known]) -> Values:

@@ -95,16 +95,16 @@ class NetworkTracer:
     def observer_of(self, node: str) -> NodeObserver:
         return partial(self._observe, node)
 
-    def sent(self, node: str, frame: bytes) -> None:
-        """A node sends a frame by one of its links."""
+    def sent(self, node: str, frame: bytes, peer: str | None = None) -> None:
+        """A node sends a frame by one of its links, to a neighbour."""
         if frame[NEXT_OFFSET] == _ANNOUNCED and len(frame) >= _SHORTEST:
             known = self._versions.get(frame[_ITEM_AND_VERSION])
             if known is not None and (hop := links_travelled(frame)) > 0:
-                self._record(known, TraceStep.FORWARDED, node, hop)
+                self._record(known, TraceStep.FORWARDED, node, hop, peer)
 
-    def tap(self, node: str, _neighbour: str, frame: bytes) -> None:
+    def tap(self, node: str, neighbour: str, frame: bytes) -> None:
         """The same, as a simulated network tells it."""
-        self.sent(node, frame)
+        self.sent(node, frame, neighbour)
 
     def _observe(self, node: str, event: object) -> None:
         match event:
@@ -131,7 +131,7 @@ class NetworkTracer:
             known = self._versions[key] = _Known(name, item, len(content))
         return known
 
-    def _record(self, known: _Known, step: TraceStep, node: str, hop: int | None) -> None:
+    def _record(self, known: _Known, step: TraceStep, node: str, hop: int | None, peer: str | None = None) -> None:
         monotonic, wall = self._clock.now()
         self._put(
             TraceRecord(
@@ -152,5 +152,6 @@ class NetworkTracer:
                 wall_ns=wall,
                 clock=self._clock.name,
                 outcome=StepOutcome.OK,
+                peer=peer,
             )
         )

@@ -34,12 +34,12 @@ class Watcher(Protocol):
 
     def observer_of(self, node: str) -> NodeObserver: ...
 
-    def sent(self, node: str, frame: bytes) -> None: ...
+    def sent(self, node: str, frame: bytes, peer: str | None = None) -> None: ...
 
 
-def _sent(watcher: Watcher, node: str, sent: bool, frame: bytes) -> None:
+def _sent(watcher: Watcher, node: str, peer: str, sent: bool, frame: bytes) -> None:
     if sent:
-        watcher.sent(node, frame)
+        watcher.sent(node, frame, peer)
 
 
 class EmulatedNetwork:
@@ -183,7 +183,7 @@ class EmulatedNetwork:
             if quality != PERFECT or cable in self._quality:
                 link = ImpairedLink(link, quality, self._scheduler, 2 * place + side)
             if self._watcher is not None:
-                link = TappedLink(link, partial(_sent, self._watcher, name))
+                link = TappedLink(link, partial(_sent, self._watcher, name, other))
             self.links[name, other] = link
             self.nodes[name].add_link(numbers[side], link)
 

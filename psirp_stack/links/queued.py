@@ -5,11 +5,16 @@ kept for a while and offered again. The carrier below must refuse only from some
 all carriers do.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
 
 from psirp_stack.links.clock import Scheduler
 from psirp_stack.links.interface import BatchLink, Link, LinkCounters, Receiver
 from psirp_stack.links.send_queue import DEFAULT_LIMIT, SendQueue
+from storage.queues import OpenStay, QueueWatch
+
+Sent = TypeVar("Sent", bool, int)
 
 RETRY_AFTER = 0.001
 """Seconds until a carrier that had no room is offered something again."""
@@ -25,6 +30,13 @@ class QueuedLink:
         self._send_many = link.send_many if isinstance(link, BatchLink) else self._one_by_one
         self._retry_due = False
         self._closed = False
+        self._watch: QueueWatch | None = None
+        self._stays: dict[int, OpenStay] = {}
+        """Of frames that wait, by the object's number."""
+
+    def follow(self, watch: QueueWatch | None) -> None:
+        """Have it told how long batches take that go at once, and how long frames wait that do not."""
+        self._watch = watch
 
     @property
     def mtu(self) -> int:
@@ -47,7 +59,7 @@ class QueuedLink:
             return self._keep((frame,)) == 1
         counters = self.link.counters
         full = counters.queue_full
-        if self.link.send(frame):
+        if self._now(partial(self.link.send, frame)) if self._watch is not None else self.link.send(frame):
             return True
         if counters.queue_full == full:
             return False
@@ -59,7 +71,7 @@ class QueuedLink:
             return self._keep(frames)
         counters = self.link.counters
         full = counters.queue_full
-        sent = self._send_many(frames)
+        sent = self._now(partial(self._send_many, frames)) if self._watch is not None else self._send_many(frames)
         refused = counters.queue_full - full
         if not refused:
             return sent
@@ -70,7 +82,20 @@ class QueuedLink:
         self._closed = True
         self.counters.after_close += len(self._queue)
         self._queue = SendQueue(self._queue.limit)
+        self._stays.clear()
         self.link.close()
+
+    def _now(self, send: Callable[[], Sent]) -> Sent:
+        """Follow what goes at once; what has to wait is followed by itself."""
+        assert self._watch is not None  # noqa: S101 - it is only called when somebody watches
+        stay = self._watch.came()
+        stay.begins()
+        sent = send()
+        if sent:
+            stay.ends()
+        else:
+            stay.leaves()
+        return sent
 
     def _one_by_one(self, frames: Sequence[bytes]) -> int:
         counters = self.link.counters
@@ -95,6 +120,8 @@ class QueuedLink:
                 counters.oversized += 1
             elif queue.push(frame):
                 kept += 1
+                if self._watch is not None:
+                    self._stays[id(frame)] = self._watch.came()
             else:
                 counters.queue_full += 1
         self._arm()
@@ -110,8 +137,14 @@ class QueuedLink:
         counters = self.link.counters
         while not self._closed and (frame := self._queue.pop()) is not None:
             full = counters.queue_full
-            if not self.link.send(frame) and counters.queue_full > full:
+            stay = self._stays.get(id(frame))
+            if stay is not None:
+                stay.begins()
+            is_sent = self.link.send(frame)
+            if not is_sent and counters.queue_full > full:
                 counters.queue_full = full
                 self._queue.put_back(frame)
                 break
+            if stay is not None:
+                self._stays.pop(id(frame)).ends("ok" if is_sent else "lost")
         self._arm()

@@ -25,7 +25,7 @@ from psirp_stack.control.frames import (
     parse_control,
 )
 from psirp_stack.control.link_state import LinkStateProtocol
-from psirp_stack.control.link_state_events import GraphChanged, TableChanged
+from psirp_stack.control.link_state_events import GraphChanged, NeighbourDown, NeighbourUp, TableChanged
 from psirp_stack.control.messages import (
     Credential,
     Declaration,
@@ -156,6 +156,7 @@ class Node:
             rng=rng,
             config=settings.transport,
             sign_answer=signatures.sign_packet if signatures.signs else None,
+            tell_sending=settings.tell_sending,
         )
         self.receiver = Receiver(
             settings.name,
@@ -417,6 +418,8 @@ class Node:
             moved = True
             if isinstance(event, TableChanged):
                 self.forwarder.replace_table(self.link_state.table())
+            elif isinstance(event, NeighbourUp | NeighbourDown) and self._observer is not None:
+                self._observer(event)
             changed |= isinstance(event, GraphChanged)
         if changed:
             self._graph_changed(now)
@@ -586,7 +589,7 @@ class Node:
     def _tell_published(self, item: ItemId, version: Version) -> None:
         self.pulls.published(item, version)
         if self._observer is not None:
-            self._observer(VersionPublished(item, version.version_id, version.content))
+            self._observer(VersionPublished(item, version.version_id, version.content, version.number))
 
 
 def _item(sid: bytes, rid: bytes) -> ItemId:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Protocol, TypeVar
 
 from psirp_stack.control.courier import CourierConfig
+from psirp_stack.control.link_state_events import NeighbourDown, NeighbourUp
 from psirp_stack.control.link_state_settings import LinkStateConfig
 from psirp_stack.control.role_grants import RoleHolder, RoleTrust
 from psirp_stack.control.tag_source import TagSource
@@ -49,12 +50,15 @@ class NodeSettings:
     intents: IntentConfig = field(default_factory=IntentConfig)
     request_table: RequestTableConfig = field(default_factory=RequestTableConfig)
     cache: VersionCacheConfig = field(default_factory=VersionCacheConfig)
+    tell_sending: bool = False
+    """Whether the observer is told when versions leave along filters."""
     forwarder: Callable[[str, ForwardingTable], FrameForwarder] = lambda name, table: Forwarder(table)
     """What forwards for the node with this name. Another than the usual one is for looking at it."""
 
 
-NodeObserver = Callable[[VersionPublished | SenderEvent | ReceiverEvent], None]
-"""Told what became of publications at a node."""
+NodeEvent = VersionPublished | SenderEvent | ReceiverEvent | NeighbourUp | NeighbourDown
+NodeObserver = Callable[[NodeEvent], None]
+"""Told what became of publications at a node, and which neighbours it has."""
 
 
 class NodeDrop(StrEnum):

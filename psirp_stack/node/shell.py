@@ -45,6 +45,7 @@ from psirp_stack.node.config import (
 )
 from psirp_stack.node.core import Node
 from psirp_stack.node.intents import IntentConfig
+from psirp_stack.node.node_queues import NodeQueues
 from psirp_stack.node.server import AttachmentServer
 from psirp_stack.node.settings import NodeObserver, NodeSettings
 from psirp_stack.node.signatures import NodeSignatures
@@ -57,6 +58,7 @@ from psirp_stack.transport.config import TransportConfig
 from psirp_stack.transport.versions import RetentionLimits, VersionsFor, in_memory
 from storage import Database
 from storage.private import make_private_folder, write_private_file
+from storage.queues import QueueObserver, watch_queue
 
 Result = TypeVar("Result")
 
@@ -86,7 +88,13 @@ class RunningNode:
         signatures: NodeSignatures | None = None,
         observer: NodeObserver | None = None,
         close_stores: tuple[Callable[[], object], ...] = (),
+        queues: QueueObserver | None = None,
     ) -> None:
+        """`queues` is told of every stay in a queue, and of links that come and go."""
+        self._tell_queue = queues
+        self._queues = None if queues is None else NodeQueues(queues, observer)
+        if self._queues is not None:
+            settings, observer = replace(settings, tell_sending=True), self._queues.observe
         self._loop = asyncio.get_running_loop()
         self._close_stores = close_stores
         self._links: dict[LinkNumber, Link] = {}
@@ -119,6 +127,7 @@ class RunningNode:
         folder: Path,
         observer: NodeObserver | None = None,
         change: Callable[[NodeSettings], NodeSettings] = lambda given: given,
+        queues: QueueObserver | None = None,
     ) -> "RunningNode":
         """Open stores, links and socket as the configuration says; paths in it are relative to `folder`.
 
@@ -161,7 +170,7 @@ class RunningNode:
             closing.append(rendezvous.close)
         versions_for = in_memory(boot, limits)
         if file.data is not None:
-            kept = Database.open(folder / file.data / VERSIONS_NAME, TRANSPORT_TABLES)
+            kept = Database.open(folder / file.data / VERSIONS_NAME, TRANSPORT_TABLES, queues=queues)
             versions_for = on_disk(kept, boot, limits)
             closing.append(kept.close)
         running = cls(
@@ -171,6 +180,7 @@ class RunningNode:
             signatures=signatures,
             observer=observer,
             close_stores=tuple(closing),
+            queues=queues,
         )
         try:
             for number, link in enumerate(file.links, start=1):
@@ -192,6 +202,8 @@ class RunningNode:
     def add_link(self, number: LinkNumber, link: Link) -> None:
         """Start to use a link. It is the node's from now on and closed with it."""
         self._links[number] = link
+        if isinstance(queued := link.link if isinstance(link, ImpairedLink) else link, QueuedLink):
+            queued.follow(watch_queue(f"link/{number}", self._tell_queue))
         link.on_receive(partial(self._received, number))
         carrier = carrier_of(link)
         if isinstance(carrier, TellingLink):
@@ -268,7 +280,10 @@ class RunningNode:
     # What the loop calls.
 
     def _received(self, number: LinkNumber, frames: "list[bytes]") -> None:
-        self.node.receive(number, frames, self._loop.time())
+        if self._queues is None:
+            self.node.receive(number, frames, self._loop.time())
+        else:
+            self._queues.forwarded(frames, partial(self.node.receive, number, frames, self._loop.time()))
         self._arm()
 
     def _proved(self, number: LinkNumber) -> None:

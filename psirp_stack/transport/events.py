@@ -12,6 +12,7 @@ class VersionPublished:
     item: ItemId
     version_id: bytes
     content: bytes
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,22 @@ class VersionAcknowledged:
 
     item: ItemId
     epoch: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class VersionBegun:
+    """The first frame of a version has left along a filter. Told only if a node's settings ask for it."""
+
+    item: ItemId
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class VersionSent:
+    """The last one has."""
+
+    item: ItemId
     number: int
 
 
@@ -39,7 +56,7 @@ class ReceiverCaughtUp:
     subscriber: str
 
 
-SenderEvent = VersionAcknowledged | ReceiverLeftBehind | ReceiverCaughtUp
+SenderEvent = VersionAcknowledged | VersionBegun | VersionSent | ReceiverLeftBehind | ReceiverCaughtUp
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,9 +71,10 @@ class Sender:
         rng: random.Random,
         config: TransportConfig | None = None,
         sign_answer: PacketSigner | None = None,
+        tell_sending: bool = False,
     ) -> None:
         config = config or TransportConfig()
-        self._context = SenderContext(name, config, internal, route_to, wall_ms, rng, sign_answer)
+        self._context = SenderContext(name, config, internal, route_to, wall_ms, rng, sign_answer, tell_sending)
         self._versions_for = versions_for
         self._items: dict[bytes, ItemSender] = {}
         self._ready: deque[ItemSender] = deque()

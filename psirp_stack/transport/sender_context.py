@@ -47,6 +47,8 @@ class SenderContext:
     random: random.Random
     sign_answer: PacketSigner | None = None
     """Signs what receivers are told of what is retained."""
+    tell_sending: bool = False
+    """Whether events say when versions leave along filters."""
     counters: SenderCounters = field(default_factory=SenderCounters)
     events: deque[SenderEvent] = field(default_factory=deque)
 

@@ -6,6 +6,7 @@ laid end to end, so that «in flight» and «room» are differences of two numbe
 
 from typing import TYPE_CHECKING
 
+from psirp_stack.transport.events import VersionBegun, VersionSent
 from psirp_stack.transport.peer import Peer
 from psirp_stack.transport.stragglers import holding_up
 
@@ -135,6 +136,8 @@ class VersionStream:
                 return None
             frame = item.frames.announcement(out, self.fid, self.fid[-1], now)
             segment = 0
+            if item.context.tell_sending:
+                item.context.tell(VersionBegun(item.item, number))
         else:
             at = segment * out.segment_size
             if self._is_held_up(out.start + at, None, now):
@@ -143,6 +146,8 @@ class VersionStream:
             segment += 1
         if segment >= out.segments:
             self.next_number, self.next_segment = number + 1, -1
+            if item.context.tell_sending:
+                item.context.tell(VersionSent(item.item, number))
             if self.timed is None or self.timed[0] < number - 64 or self.low >= out.start:
                 self.timed = (number, now)
         else:

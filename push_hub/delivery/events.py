@@ -1,6 +1,6 @@
 """What delivery tells an observer: small, typed, past tense."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -33,6 +33,9 @@ class Delivered(NamedTuple):
     status: int
     attempts: int
     at: float
+    stay: Sequence[int] | None = None
+    """When it came to the queue and when it was sent, in nanoseconds, and how many were there; of first tries only, and
+    only if somebody follows queues."""
 
 
 @dataclass(frozen=True, slots=True)

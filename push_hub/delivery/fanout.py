@@ -12,6 +12,7 @@ when the next thing is due.
 
 import asyncio
 import random
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -45,6 +46,7 @@ from push_hub.model import Content, HubPublication, HubSubscription, SubscriberS
 from serving.outbound.client import OutboundClient, PostOutcome
 from serving.outbound.errors import OutboundError, ShareTakenError, UrlRefusedError
 from storage import Database, StorageError, Transaction
+from storage.queues import ConnectionChange, QueueObserver
 
 STATUS_GONE = 410
 ANSWER_LIMIT = 64 * 1024
@@ -66,7 +68,10 @@ class Delivery:
         *,
         gone: Callable[[HubSubscription], None] | None = None,
         rng: random.Random | None = None,
+        queues: QueueObserver | None = None,
     ) -> None:
+        """`queues`: whoever follows how long deliveries wait, and which callbacks are left alone."""
+        self._queues = queues
         self._database = database
         self._subscribers = subscribers
         self._config = config
@@ -298,7 +303,12 @@ class Delivery:
         except StorageError:
             self._queue.give_back(walk)
             raise
-        self._queue.add_page(walk, page, now)
+        if self._queues is None:
+            self._queue.add_page(walk, page, now)
+            return
+        came_ns, found = time.monotonic_ns(), self._queue.ready + self._queue.in_flight
+        for place, job in enumerate(self._queue.add_page(walk, page, now), found):
+            job.stay = [came_ns, 0, place]
 
     # Sending
 
@@ -315,6 +325,8 @@ class Delivery:
                 continue
             headers, body = job.parcel.for_subscriber(subscription)
             try:
+                if job.stay is not None:
+                    job.stay[1] = time.monotonic_ns()
                 job.token = post(callback, headers, body, job)
             except OutboundError as error:
                 self._fail(job, 0, error.reason, now, reached=None, final=isinstance(error, UrlRefusedError))
@@ -327,10 +339,12 @@ class Delivery:
         if self._observer is not None:
             for job, status, _, _ in outcomes:
                 if 200 <= status < 300:
-                    self._tell(Delivered(job.parcel.id, job.subscription, status, job.attempts + 1, now))
+                    self._tell(Delivered(job.parcel.id, job.subscription, status, job.attempts + 1, now, job.stay))
         for job, status, retry_after, error in self._queue.delivered_at_once(outcomes):
             if 200 <= status < 300:
+                was_well = job.recipient.host.breaker.is_closed
                 self._queue.delivered(job, status, now)
+                self._follow_breaker(job, was_well)
             elif status == STATUS_GONE:
                 self._end(job, now)
             elif isinstance(error, ShareTakenError):
@@ -362,10 +376,19 @@ class Delivery:
         retry_after: float = 0.0,
         final: bool = False,
     ) -> None:
+        was_well = job.recipient.host.breaker.is_closed
         given_up = self._queue.failed(
             job, reason, now, retry_after=retry_after, reached=reached, final=final, status=status
         )
+        self._follow_breaker(job, was_well)
         self._tell(DeliveryFailed(job.parcel.id, job.subscription, reason, job.attempts + 1, given_up, now))
+
+    def _follow_breaker(self, job: DeliveryJob, was_well: bool) -> None:
+        """Whether a callback's host is left alone now, or sent to again."""
+        is_well = job.recipient.host.breaker.is_closed
+        if self._queues is not None and is_well != was_well:
+            # By number: a callback's address may be a secret.
+            self._queues(ConnectionChange(f"subscriber/{job.subscription.id}", is_well, time.monotonic_ns()))
 
     def _cut(self, jobs: list[DeliveryJob], now: float) -> None:
         for job in jobs:

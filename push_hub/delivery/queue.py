@@ -130,8 +130,8 @@ class DeliveryQueue:
         walk.exhausted = True
         self._close_pages(walk)
 
-    def add_page(self, walk: Walk, subscriptions: Sequence[HubSubscription], now: float) -> None:
-        """What was found after the walk's position; shorter than a page: there are no more."""
+    def add_page(self, walk: Walk, subscriptions: Sequence[HubSubscription], now: float) -> Sequence[DeliveryJob]:
+        """What was found after the walk's position; shorter than a page: there are no more. Says what is to be sent."""
         parcel = walk.parcel
         if parcel is None:
             raise ValueError("a walk is given its parcel before its first page")
@@ -141,7 +141,7 @@ class DeliveryQueue:
             self._turns.again(walk)
         if not subscriptions:
             self._close_pages(walk)
-            return
+            return ()
         has_rows = walk.has_rows
         page = WalkPage(walk, subscriptions[-1].id)
         walk.position = page.last_id
@@ -163,6 +163,7 @@ class DeliveryQueue:
             self._look_at(page, now + self._limits.slow_after)
         else:
             self._close_pages(walk)
+        return jobs
 
     def room_for_retries(self) -> int:
         # A few also when the window is full: who has less there than others takes a place of theirs.

@@ -37,7 +37,8 @@ class Pace(Enum):
 
 class DeliveryJob:
     """One delivery. `page` is None: a row on disk stands for it. `status`: once delivered. `since`: when it was sent or
-    began to wait. `planned`: it is tried before its time, which was this."""
+    began to wait. `planned`: it is tried before its time, which was this. `stay`: when it came, when it was sent (both
+    in nanoseconds) and how many were there when it came, if somebody follows that."""
 
     __slots__ = (
         "attempts",
@@ -50,6 +51,7 @@ class DeliveryJob:
         "since",
         "state",
         "status",
+        "stay",
         "subscription",
         "token",
     )
@@ -74,6 +76,7 @@ class DeliveryJob:
         self.status = 0
         self.planned = 0.0
         self.token: object = None
+        self.stay: list[int] | None = None
 
     @property
     def key(self) -> Key:

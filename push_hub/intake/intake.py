@@ -25,6 +25,7 @@ from push_hub.model import Content
 from push_hub.ports import Elsewhere, Nowhere, OverloadedError
 from serving.fairness import KnownPrefixes
 from storage import Database, DatabaseBusyError
+from storage.queues import OpenStay, QueueObserver, watch_queue
 
 EARLY_PATIENCE = 0.01
 """Seconds that a ping waits for its fetch before it is stored by itself."""
@@ -44,8 +45,12 @@ class Intake:
         reader: FeedReader | None = None,
         prefixes: KnownPrefixes | None = None,
         elsewhere: Elsewhere | None = None,
+        queues: QueueObserver | None = None,
     ) -> None:
         """`prefixes`: where the names of origins are, as `fetch` learns it."""
+        self._topics = watch_queue("intake", queues)
+        self._stays: dict[str, OpenStay] = {}
+        """Of topics that wait for their fetch, when somebody follows them."""
         self._elsewhere = Nowhere() if elsewhere is None else elsewhere
         prefixes = KnownPrefixes() if prefixes is None else prefixes
         self._config = config
@@ -54,9 +59,9 @@ class Intake:
         self._store = IntakeStore(database, config)
         self._queue = FetchQueue(config.max_fetches, config.max_fetches_per_prefix, prefixes)
         self._threads = Threads(config.max_threads)
-        self._reader = reader or ParserPool(config, self._threads, observer, prefixes)
+        self._reader = reader or ParserPool(config, self._threads, observer, prefixes, queues=queues)
         self._visits = Visits(
-            self._store, fetch, sink, self._reader, self._threads, config, clock, observer, self._queue
+            self._store, fetch, sink, self._reader, self._threads, config, clock, observer, self._queue, queues
         )
         self._reserved = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -226,6 +231,8 @@ class Intake:
         for topic in topics:
             self._visits.fresh_start(topic)
             self._queue.ask(topic)
+            if self._topics is not None and topic not in self._stays:
+                self._stays[topic] = self._topics.came(topic)
         self._pump()
 
     def _free(self) -> int:
@@ -250,7 +257,10 @@ class Intake:
             return
         now = self._clock()
         while (topic := self._queue.next(now)) is not None:
-            task = asyncio.create_task(self._run(topic))
+            stay = self._stays.pop(topic, None)
+            if stay is not None:
+                stay.begins()
+            task = asyncio.create_task(self._run(topic, stay))
             self._tasks.add(task)
             task.add_done_callback(self._forget)
         if self._timer is not None:
@@ -266,13 +276,15 @@ class Intake:
         else:
             self._idle.set()
 
-    async def _run(self, topic: str) -> None:
+    async def _run(self, topic: str, stay: OpenStay | None) -> None:
         retry_at: float | None = None
         is_done = False
         try:
             retry_at = await self._visits.visit(topic)
             is_done = retry_at is None
         finally:
+            if stay is not None:
+                stay.ends("ok" if is_done else "failed")
             early = self._visits.early.pop(topic, None)
             if early is not None and not early.covered.done():
                 early.covered.set_result(is_done)

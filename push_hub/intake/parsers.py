@@ -28,6 +28,7 @@ from push_hub.intake.threads import Threads
 from push_hub.intake.worker import ANSWER, QUESTION, ParseVerdict
 from push_hub.xmlguard import UnsafeXmlError
 from serving.fairness import FairQueue, KnownPrefixes, TimeBudgets, name_in
+from storage.queues import QueueObserver, watch_queue
 
 MAX_CONTENT_TYPE = 500
 
@@ -107,7 +108,9 @@ class ParserPool:
         observer: Observer | None = None,
         prefixes: KnownPrefixes | None = None,
         clock: Callable[[], float] = time.monotonic,
+        queues: QueueObserver | None = None,
     ) -> None:
+        self._documents = watch_queue("parser", queues)
         self._config = config
         self._threads = threads
         self._observer = observer
@@ -163,15 +166,20 @@ class ParserPool:
     async def _place(self, topic: str) -> AsyncIterator[None]:
         """A place for one document, charged to the network that its topic is in. Raises `ParserError`."""
         turn: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        stay = None if self._documents is None else self._documents.came(topic)
         self._lines.put(self._prefixes.of_url(topic), name_in(topic), turn)
         self._give_places()
         try:
             prefix = await turn
         except asyncio.CancelledError:
+            if stay is not None:
+                stay.leaves()
             if turn.done() and not turn.cancelled():
                 self._leave(turn.result())
             raise
         began = self._clock()
+        if stay is not None:
+            stay.begins()
         try:
             if self._budgets.left(prefix, began) <= 0:
                 raise ParserError(f"the parsers' time for {prefix} is used up for now")
@@ -179,6 +187,8 @@ class ParserPool:
         finally:
             now = self._clock()
             self._budgets.spend(prefix, now - began, now)
+            if stay is not None:
+                stay.ends()
             self._leave(prefix)
 
     def _leave(self, prefix: str) -> None:

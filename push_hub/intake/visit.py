@@ -42,6 +42,7 @@ from push_hub.xmlguard import UnsafeXmlError
 from serving.outbound.errors import ShareTakenError
 from storage import StorageError
 from storage.backoff import BackOff
+from storage.queues import QueueObserver, StayEnd, watch_queue
 
 DEFAULT_TYPE = "application/octet-stream"
 UNPROCESSABLE = 422
@@ -76,7 +77,9 @@ class Visits:
         clock: Callable[[], float],
         observer: Observer | None,
         lanes: FetchQueue,
+        queues: QueueObserver | None = None,
     ) -> None:
+        self._brought = watch_queue("offer", queues)
         self._store = store
         self._fetch = fetch
         self._sink = sink
@@ -141,14 +144,21 @@ class Visits:
             raise OverloadedError(self._config.busy_retry_after, "too much content is waiting to be looked at")
         self._offers += 1
         self._turns.arrived(topic)
+        stay = None if self._brought is None else self._brought.came(topic)
+        end: StayEnd = "failed"
         try:
             async with self._turns.turn(topic):
+                if stay is not None:
+                    stay.begins()
                 await self._take_offer(topic, content, self_url)
+            end = "ok"
         except UnsafeXmlError as error:
             self._observe(DocumentRefused(topic, str(error)))
             raise RequestError(f"the content is refused as unsafe XML: {error}", UNPROCESSABLE) from error
         finally:
             self._offers -= 1
+            if stay is not None:
+                stay.ends(end)
 
     async def _take_offer(self, topic: str, content: Content, self_url: str) -> None:
         source = self._store.source(topic)

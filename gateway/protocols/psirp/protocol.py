@@ -156,7 +156,7 @@ class PsirpProtocol(RunningProtocol[PsirpConfig]):
         if config.attach is None:
             if config.node is None:
                 raise ValueError("a gateway needs a node of its own, or one to attach to")
-            self.node = await RunningNode.start(config.node, host.data, host.observer)
+            self.node = await RunningNode.start(config.node, host.data, host.observer, queues=host.queues)
             await self.node.listen(self.socket)
         client = await Client.attach(self.socket, application=host.name)
         exports = ExportStore(host.database)

@@ -24,7 +24,14 @@ class WebsubProtocol(RunningProtocol[HubConfig]):
         super().__init__(config, host)
         self.validators: list[Validator] = [host.access]
         """Asked for each new subscription, after the hub's own; others may be added before the start."""
-        self.hub = Hub(config, validator=self, publishers=host.access, observer=host.observer, clock=host.clock)
+        self.hub = Hub(
+            config,
+            validator=self,
+            publishers=host.access,
+            observer=host.observer,
+            clock=host.clock,
+            queues=host.queues,
+        )
         self._adapter: WebsubAdapter | None = None
         self._demand: NetworkDemand | None = None
 

@@ -15,6 +15,7 @@ from psirp_stack.links.queued import QueuedLink
 from psirp_stack.links.send_queue import SendQueue, goes_first
 from psirp_stack.transport.frames import control_frame, segment_frame, segment_prefix
 from psirp_stack.wire.numbers import HeaderType
+from storage.queues import QueueStay, QueueWatch
 
 FID = bytes(31) + b"\x00"
 ITEM, VERSION = bytes(64), bytes(32)
@@ -130,3 +131,20 @@ def test_a_closed_link_keeps_nothing() -> None:
     link.close()
     clock.run()
     assert (link.waiting, carrier.taken, carrier.counters.after_close) == (0, [], 1)
+
+
+def test_who_follows_a_link_sees_what_goes_at_once_and_what_waits() -> None:
+    clock = VirtualClock()
+    carrier = NarrowLink()
+    told: list[object] = []
+    link = QueuedLink(carrier, clock, limit=4)
+    link.follow(QueueWatch("link/1", told.append, lambda: round(clock.now() * 1e9)))
+    carrier.room = 2
+    assert link.send_many([data(number) for number in range(4)]) == 4
+    assert [(one.queued_ns, one.done_ns) for one in told if isinstance(one, QueueStay)] == [(0, 0)], "a batch"
+    carrier.room = 10
+    clock.run(0.01)
+    waited = [one for one in told if isinstance(one, QueueStay)][1:]
+    assert [one.found for one in waited] == [0, 1]
+    assert all(one.started_ns == one.done_ns == 1_000_000 and one.queued_ns == 0 for one in waited)
+    assert carrier.taken == [data(number) for number in range(4)]

@@ -19,6 +19,7 @@ from serving.outbound.addresses import AddressPolicy
 from serving.outbound.client import ClientConfig, OutboundClient
 from storage import Database
 from storage.backoff import RetrySchedule
+from storage.queues import QueueObserver
 
 TOPIC = "http://publisher.example/feed"
 COLUMNS = "id, topic, callback, secret, signature, dialect, lease_until"
@@ -194,7 +195,9 @@ class Clock:
 class Rig:
     """A delivery on a real file that tells what it does, with a clock that can be set forward."""
 
-    def __init__(self, database: Database, config: DeliveryConfig, client: OutboundClient) -> None:
+    def __init__(
+        self, database: Database, config: DeliveryConfig, client: OutboundClient, queues: QueueObserver | None = None
+    ) -> None:
         self.database = database
         self.seen = Seen()
         self.clock = Clock()
@@ -209,6 +212,7 @@ class Rig:
             self.seen,
             gone=self.gone.append,
             rng=random.Random(7),
+            queues=queues,
         )
 
     async def publish(self, body: bytes, topic: str = TOPIC) -> int:
@@ -233,10 +237,13 @@ class Rig:
 
 @asynccontextmanager
 async def rig(
-    folder: Path, config: DeliveryConfig | None = None, client: OutboundClient | None = None
+    folder: Path,
+    config: DeliveryConfig | None = None,
+    client: OutboundClient | None = None,
+    queues: QueueObserver | None = None,
 ) -> AsyncIterator[Rig]:
     with open_database(folder) as database:
-        made = Rig(database, config or quick_config(), client or loopback_client())
+        made = Rig(database, config or quick_config(), client or loopback_client(), queues)
         try:
             yield made
         finally:
