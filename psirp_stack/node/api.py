@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import inspect
 from collections.abc import AsyncGenerator, Callable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -41,17 +42,16 @@ from psirp_stack.node.attachment import (
     ServingChanged,
     Skipped,
     Told,
-    Unframer,
     VersionGot,
     Why,
-    framed,
-    read_told,
 )
+from psirp_stack.node.connections import Connect, DirectConnection, NodeConnection, SocketConnection
+from psirp_stack.node.connections import NotAttachedError as NotAttachedError
 from psirp_stack.node.listeners import ItemListener, Parcel, PublicationListener, ScopeListener, SharedItem
+from psirp_stack.node.server import Attachable
 from psirp_stack.wire.numbers import ID_BYTES
 from storage.backoff import BackOff, Waits
 
-READ_BYTES = 1 << 18
 BETWEEN_ATTACHMENTS = BackOff(0.05, longest=2.0)
 NOT_NOW = (Code.NO_RENDEZVOUS, Code.UNREACHABLE)
 """Refusals that say nothing of the request: the network may be whole again in a moment."""
@@ -74,15 +74,12 @@ class PsirpError(Exception):
         self.reason = reason
 
 
-class NotAttachedError(ConnectionError):
-    """The client was closed, or there is no node at its socket."""
-
-
 class Client:
-    """An application's attachment to a node. Make one with `Client.attach`."""
+    """An application's attachment to a node. Make one with `Client.attach`, or with `Client.beside` a node of this
+    process."""
 
-    def __init__(self, path: Path, application: str) -> None:
-        self._path = path
+    def __init__(self, connect: Connect, application: str) -> None:
+        self._connect = connect
         self._application = application
         self._numbers = 0
         self._getting: dict[int, list[VersionGot]] = {}
@@ -91,7 +88,7 @@ class Client:
         self._scopes: dict[Identifier, list[ScopeListener]] = {}
         self._advertised: dict[ItemId, attachment.Publish | None] = {}
         self._kept_bytes = 0
-        self._writer: asyncio.StreamWriter | None = None
+        self._connection: NodeConnection | None = None
         self._attached = asyncio.Event()
         self._runner: asyncio.Task[None] | None = None
         self._closed = False
@@ -106,16 +103,30 @@ class Client:
     @classmethod
     async def attach(cls, path: Path, *, application: str = "application") -> Self:
         """Attach to the node at a Unix socket; `NotAttachedError` when there is none."""
-        client = cls(path, application)
+        client = cls(partial(SocketConnection.open, path), application)
         try:
-            reader, writer = await asyncio.open_unix_connection(str(path))
+            connection = await SocketConnection.open(path)
         except OSError as error:
             raise NotAttachedError(
                 f"no node at {path} ({error.strerror or error}); is `psph node` running there?"
             ) from None
-        client._runner = asyncio.create_task(client._run(reader, writer), name=f"attachment to {path}")
-        await client._attached.wait()
+        await client._begin(connection, str(path))
         return client
+
+    @classmethod
+    async def beside(cls, node: Attachable, *, application: str = "application") -> Self:
+        """Attach to a node that runs in this process: no socket lies between. The node must outlive the client."""
+
+        async def connect() -> NodeConnection:
+            return DirectConnection(node)
+
+        client = cls(connect, application)
+        await client._begin(await connect(), "the node of this process")
+        return client
+
+    async def _begin(self, connection: NodeConnection, where: str) -> None:
+        self._runner = asyncio.create_task(self._run(connection), name=f"attachment to {where}")
+        await self._attached.wait()
 
     async def __aenter__(self) -> Self:
         return self
@@ -401,41 +412,41 @@ class Client:
         self._unanswered[request.number] = (request, answer)
         try:
             self._send(request)
-            if self._writer is not None:
-                with contextlib.suppress(ConnectionError):
-                    await self._writer.drain()
+            if self._connection is not None:
+                await self._connection.drain()
             return await answer
         finally:
             self._unanswered.pop(request.number, None)
 
     def _send(self, request: Request) -> None:
         """Send if attached; what is unanswered is sent anyway after the next attachment."""
-        if self._writer is not None:
-            self._writer.write(framed(request))
+        if self._connection is not None:
+            self._connection.send(request)
 
-    async def _run(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _run(self, connection: NodeConnection) -> None:
         loop = asyncio.get_running_loop()
         waits = Waits(BETWEEN_ATTACHMENTS)
         while True:
             attached_at = loop.time()
-            self._writer = writer
+            self._connection = connection
             self._wanted.clear()  # a node that was started again tells what it hears
-            self._introduce()
-            self._attached.set()
             try:
-                await self._read(reader)
+                self._introduce()
+                self._attached.set()
+                async for told in connection.told():
+                    self._told(told)
             except (OSError, AttachmentError):
                 pass
             finally:
-                self._writer = None
-                writer.close()
+                self._connection = None
+                connection.close()
             if loop.time() - attached_at > BETWEEN_ATTACHMENTS.longest:
                 waits.reset()
             while True:
                 # Also between two attachments that end at once, a node that refuses is not hurried.
                 await asyncio.sleep(waits.next())
                 with contextlib.suppress(OSError):
-                    reader, writer = await asyncio.open_unix_connection(str(self._path))
+                    connection = await self._connect()
                     break
             self.reattachments += 1
 
@@ -460,12 +471,6 @@ class Client:
         since = shared.since if shared.latest is None else shared.latest.version
         future_only = shared.future_only and shared.latest is None
         return attachment.Subscribe(self._number(), bytes(item.sid), bytes(item.rid), since, future_only)
-
-    async def _read(self, reader: asyncio.StreamReader) -> None:
-        unframer = Unframer()
-        while data := await reader.read(READ_BYTES):
-            for body in unframer.feed(data):
-                self._told(read_told(body))
 
     def _told(self, told: Told) -> None:
         match told:

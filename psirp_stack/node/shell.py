@@ -274,8 +274,9 @@ class RunningNode:
             self._arm()
 
     def ask(self, application: Application, request: Asked | Consumed) -> None:
-        self.node.ask(application, request, self._loop.time())
-        self._arm()
+        if not self._closed:
+            self.node.ask(application, request, self._loop.time())
+            self._arm()
 
     # What the loop calls.
 

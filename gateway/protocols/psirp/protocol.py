@@ -158,7 +158,9 @@ class PsirpProtocol(RunningProtocol[PsirpConfig]):
                 raise ValueError("a gateway needs a node of its own, or one to attach to")
             self.node = await RunningNode.start(config.node, host.data, host.observer, queues=host.queues)
             await self.node.listen(self.socket)
-        client = await Client.attach(self.socket, application=host.name)
+            client = await Client.beside(self.node, application=host.name)
+        else:
+            client = await Client.attach(self.socket, application=host.name)
         exports = ExportStore(host.database)
         network = PsirpNetwork(client, host.access.admits, config.scope_keys)
         control = host.control
