@@ -1,6 +1,7 @@
 """The exchange on an event loop: publications go into the log, and every session walks through it by itself."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +15,7 @@ from exchange.model import (
     ExchangeError,
     ExchangeEvent,
     Interest,
+    InterestStanding,
     ItemFullError,
     Mark,
     RetentionBounds,
@@ -29,6 +31,9 @@ from exchange.session_queues import SessionQueues
 from exchange.walks import LISTED_AT_ONCE, MS, Walks
 from identifiers import Identifier, ItemId
 from storage.queues import QueueObserver
+
+MUCH_MORE = 2
+"""Times what retention wants to keep of all items: then the oldest goes, also if a session has not taken it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +86,13 @@ class Exchange:
 
     # Life.
 
-    def add(self, reader: SessionReader, at_once: int = AT_ONCE) -> None:
-        """A protocol's sessions; `at_once` bounds how many items of its sessions are handed over side by side."""
-        self._walks.add(reader, at_once)
+    def add(self, reader: SessionReader, at_once: int = AT_ONCE, *, waited_for: bool = False) -> None:
+        """A protocol's sessions; `at_once` bounds how many items of its sessions are handed over side by side.
+
+        `waited_for`: it stands for many, so publishers wait rather than that one of its sessions misses anything. A
+        session of others that is too far behind does not get the oldest.
+        """
+        self._walks.add(reader, at_once, waited_for=waited_for)
         self._background(self._walks.catch_up(reader.name))
 
     def watch(self, wanted_changed: Callable[[ItemId], None]) -> None:
@@ -256,6 +265,27 @@ class Exchange:
         if self._queues is not None and is_up == (key in self._walks.away):
             self._queues.changed(key, is_up)
 
+    async def begin_again(self, key: SessionKey, name: str, start: Start) -> bool:
+        """Let a session go on with one of its interests from another place; False when it wants nothing by the name."""
+        interest = next((one for one in await self.interests(key) if one.name == name), None)
+        if interest is None or interest.item is None:
+            return False
+        await self._walks.restart(key, interest.item, await self._place(interest.item, start))
+        return True
+
+    def behind(self) -> Counter[SessionKey]:
+        """Of how many items each session has not taken all."""
+        return self._walks.behind()
+
+    async def standing(self, key: SessionKey, limit: int) -> list[InterestStanding]:
+        """How far a session is on what it wants."""
+        return [
+            InterestStanding(interest, at, await self.log.waiting(self._walks.wanted(key, interest.item), at))
+            for interest in (await self.interests(key))[:limit]
+            if interest.item is not None
+            for at in [await self.cursor(key, interest.item)]
+        ]
+
     async def interests(self, key: SessionKey) -> list[Interest]:
         if key not in self._walks.fleeting:
             return await self.sessions.interests(key)
@@ -270,6 +300,11 @@ class Exchange:
             if key > after
         ]
         return sorted([*durable, *fleeting], key=lambda one: one.key)[:limit]
+
+    async def session(self, key: SessionKey) -> SessionInfo | None:
+        if key in self._walks.fleeting:
+            return SessionInfo(key, SessionState.LIVE, False, len(self._walks.fleeting[key]), self._clock())
+        return await self.sessions.get(key)
 
     async def cursor(self, key: SessionKey, item: ItemId) -> int:
         """How far a session is on an item."""
@@ -333,7 +368,12 @@ class Exchange:
                 self._stumbled(str(error))
 
     async def _trim_item(self, item: ItemId) -> None:
-        trimmed, count, size = await self.log.trim_item(item, await self._walks.floor(item), self.config.retention)
+        bounds = self.config.retention
+        trimmed, count, size = await self.log.trim_item(item, await self._walks.floor(item), bounds)
+        if count > bounds.behind_count or size > bounds.behind_bytes:
+            # A tenth at once: to find the place costs as much as there are entries.
+            back = await self.log.position_back(item, bounds.behind_count * 9 // 10, bounds.behind_bytes * 9 // 10)
+            await self._walks.leave_behind(item, back)
         if count <= self.config.retention.count and size <= self.config.retention.bytes:
             self._full.pop(item, None)
         else:
@@ -346,7 +386,10 @@ class Exchange:
             try:
                 for item in list(self._full):
                     await self._trim_item(item)
-                keep = [(item, await self._walks.floor(item)) for item in self._walks.unread_items()]
+                is_much = await self.log.total_bytes() > MUCH_MORE * self.config.retention.total_bytes
+                keep = [
+                    (item, await self._walks.floor(item, of_waited_for=is_much)) for item in self._walks.unread_items()
+                ]
                 while trimmed := await self.log.trim_all(self.config.retention, int(self._clock() * MS), keep):
                     self._trimmed(trimmed)
             except Exception as error:  # on the next round, perhaps

@@ -4,7 +4,7 @@ Times are milliseconds of wall clock since the epoch in what is published, secon
 """
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, Self
@@ -178,6 +178,16 @@ class SessionInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class InterestStanding:
+    """How far a session is on one of its interests."""
+
+    interest: Interest
+    cursor: int
+    waiting: int
+    """Entries that it has not taken."""
+
+
+@dataclass(frozen=True, slots=True)
 class RetentionBounds:
     """What is kept of each item, and of all. The newest of each item is, and what somebody still has to take."""
 
@@ -189,10 +199,15 @@ class RetentionBounds:
     held_count: int = 20_000
     held_bytes: int = 256 * 1024 * 1024
     """Of one item, also if somebody has not taken it: then no more is accepted."""
+    behind_count: int = 10_000
+    behind_bytes: int = 128 * 1024 * 1024
+    """Of one item for one session, unless publishers wait for its reader: what is older it does not get."""
 
     def __post_init__(self) -> None:
         if self.count < 1 or self.bytes < 0 or self.age < 0 or self.held_count < self.count:
             raise ValueError("retention: expected a count from 1 on, and bytes and age from 0 on")
+        if self.behind_count < 1 or self.behind_bytes < 1:
+            raise ValueError("retention: expected that a session can be behind by something")
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +270,14 @@ class EntryRefused(ExchangeEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class SessionFellBehind(ExchangeEvent):
+    """A session was too far behind on an item: it does not get the oldest of what it had not taken."""
+
+    key: SessionKey
+    item: ItemId
+
+
+@dataclass(frozen=True, slots=True)
 class WorkStumbled(ExchangeEvent):
     """Something failed on our own side and is tried again."""
 
@@ -280,4 +303,4 @@ class ExchangeCounters:
     refused: int = 0
     retried: int = 0
     trimmed: int = 0
-    by_reader: dict[str, int] = field(default_factory=dict)
+    fell_behind: int = 0

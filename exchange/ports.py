@@ -49,6 +49,13 @@ class Log(Protocol):
     async def after(self, wanted: Wanted, position: int, limit: int, max_bytes: int) -> list[LogEntry]:
         """Entries of an item behind a position, in order; at least one if there is one, whatever its size."""
 
+    async def waiting(self, wanted: Wanted, position: int) -> int:
+        """How many entries of an item are behind a position."""
+
+    async def position_back(self, item: ItemId, count: int, max_bytes: int) -> int:
+        """Behind this stand at most so many of the newest entries of an item, with at most so many bytes; 0 when that
+        is all of them."""
+
     async def newest(self, wanted: Wanted) -> LogEntry | None: ...
 
     async def last_position(self) -> int: ...
@@ -72,6 +79,12 @@ class Log(Protocol):
 
     async def mark(self, source: str, key: str) -> int | bytes | None: ...
 
+    async def names_like(self, part: str, limit: int) -> list[str]:
+        """Names, of what is in the log and of what sessions want, that hold a text in any case."""
+
+    async def names_of(self, digits: str, limit: int) -> list[str]:
+        """The same of items whose ids, in hexadecimal, hold these digits."""
+
     async def trim_item(self, item: ItemId, floor: int, bounds: RetentionBounds) -> tuple[int, int, int]:
         """Let go of what is above an item's count and bytes, but of nothing behind `floor`; says how many went, and how
         many entries and bytes are left."""
@@ -79,6 +92,9 @@ class Log(Protocol):
     async def trim_all(self, bounds: RetentionBounds, now_ms: int, keep: Sequence[tuple[ItemId, int]]) -> int:
         """Let go of some of what is too old, and of the oldest when all is too much: of the items in `keep` nothing
         behind their position. Says how many."""
+
+    async def total_bytes(self) -> int:
+        """Of all bodies that are kept."""
 
     async def forget(self, item: ItemId) -> int:
         """Let go of all entries of an item."""
@@ -111,6 +127,8 @@ class Sessions(Protocol):
         """Items that are wanted, in order, behind one that is known."""
 
     async def ended(self, now: float, limit: int) -> list[tuple[SessionKey, Interest]]: ...
+
+    async def get(self, key: SessionKey) -> SessionInfo | None: ...
 
     async def listing(self, after: SessionKey, limit: int) -> list[SessionInfo]: ...
 

@@ -8,7 +8,7 @@ comes again.
 
 import asyncio
 import contextlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 
@@ -20,6 +20,7 @@ from exchange.model import (
     ExchangeEvent,
     Interest,
     LogEntry,
+    SessionFellBehind,
     SessionKey,
     WorkStumbled,
 )
@@ -64,6 +65,7 @@ class Walks:
         self._waits = waits
         self._queues = queues
         self._readers: dict[str, SessionReader] = {}
+        self._waited_for: set[str] = set()
         self._work: dict[str, KeyedWork[WalkKey]] = {}
         self._caught_up: set[str] = set()
         self._cursors: OrderedDict[WalkKey, int] = OrderedDict()
@@ -73,10 +75,12 @@ class Walks:
         self._heads: dict[SessionKey, dict[ItemId, int]] = {}
         """Of sessions that want everything: the first entry of each item that they have not taken."""
 
-    def add(self, reader: SessionReader, at_once: int) -> None:
+    def add(self, reader: SessionReader, at_once: int, *, waited_for: bool = False) -> None:
         if reader.name in self._readers:
             raise ValueError(f"there is a reader {reader.name!r} already")
         self._readers[reader.name] = reader
+        if waited_for:
+            self._waited_for.add(reader.name)
         self._work[reader.name] = KeyedWork(partial(self._walk, reader), self._stumbled, at_once, *self._waits)
 
     async def stop(self) -> None:
@@ -87,6 +91,11 @@ class Walks:
         """Whether sessions of a reader are handed what came by another, or by itself."""
         reader = self._readers.get(name)
         return reader is not None and (name != via or reader.hears_own)
+
+    def wanted(self, key: SessionKey, item: ItemId) -> Wanted:
+        """Which entries of an item a session is given."""
+        reader = self._readers.get(key.reader)
+        return Wanted(item, key in self._router.everything, key.reader if reader and not reader.hears_own else "")
 
     def wake(self, key: SessionKey, item: ItemId, position: int | None = None) -> None:
         """`position`: of an entry that is new."""
@@ -120,20 +129,38 @@ class Walks:
         self._heads.pop(key, None)
         self.away.discard(key)
 
-    async def floor(self, item: ItemId) -> int:
-        """Behind this, somebody has not taken all of an item."""
-        behind = self._unread.get(item)
-        return min([await self.cursor(key, item) for key in behind]) if behind else self.last
+    async def floor(self, item: ItemId, *, of_waited_for: bool = False) -> int:
+        """Behind this, somebody has not taken all of an item; or somebody whom publishers wait for."""
+        behind = self._unread.get(item, ())
+        cursors = [
+            await self.cursor(key, item) for key in list(behind) if not of_waited_for or key.reader in self._waited_for
+        ]
+        return min(cursors, default=self.last)
+
+    async def leave_behind(self, item: ItemId, position: int) -> bool:
+        """Sessions that no publisher waits for get nothing up to a position any more. Whether there were any."""
+        left = False
+        for key in list(self._unread.get(item, ())):
+            if key.reader not in self._waited_for and await self.cursor(key, item) < position:
+                self._move((key, item), position)
+                self._counters.fell_behind += 1
+                self._tell(SessionFellBehind(key, item))
+                left = True
+        return left
 
     def unread_items(self) -> list[ItemId]:
         return list(self._unread)
+
+    def behind(self) -> Counter[SessionKey]:
+        """Of how many items each session has not taken all."""
+        return Counter(key for keys in self._unread.values() for key in keys)
 
     # One walk.
 
     async def _walk(self, reader: SessionReader, walk: WalkKey) -> bool:
         """Hand over what is behind a session's cursor. Whether nothing is left."""
         key, item = walk
-        wanted = Wanted(item, key in self._router.everything, "" if reader.hears_own else reader.name)
+        wanted = self.wanted(key, item)
         while True:
             interests = await self._router.interests_of(key, item)
             entries = await self._log.after(wanted, await self.cursor(key, item), PAGE, PAGE_BYTES) if interests else []
@@ -192,6 +219,16 @@ class Walks:
             known = base if stored is None else max(stored, base)
             self._keep(walk, known)
         return known
+
+    async def restart(self, key: SessionKey, item: ItemId, position: int) -> None:
+        """Go on with an item from another place; on disk when this returns."""
+        await self.halt(key, item)
+        self._move((key, item), position)
+        settling = self._settling.get((key, item))
+        if settling is not None:
+            self._sessions.hurry()
+            await asyncio.shield(settling)
+        self.wake(key, item)
 
     async def rewind(self, key: SessionKey, item: ItemId, position: int) -> bool:
         """Whether the session has the item, and was further."""

@@ -67,9 +67,9 @@ class Control:
         self._clock = clock
         self._sources: list[Source] = []
 
-    def add(self, adapter: Adapter) -> None:
-        """Its sessions are handed what they lack from now on."""
-        self.exchange.add(adapter)
+    def add(self, adapter: Adapter, *, waited_for: bool = False) -> None:
+        """Its sessions are handed what they lack from now on. `waited_for`: as in `Exchange.add`."""
+        self.exchange.add(adapter, waited_for=waited_for)
 
     def add_source(self, source: Source) -> None:
         self._sources.append(source)

@@ -3,6 +3,7 @@
 It knows protocols only by their descriptors, and brings up whichever are configured.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -13,12 +14,13 @@ from exchange.exchange import Exchange, ExchangeConfig
 from exchange.sqlite import SqliteLog, SqliteSessions
 from gateway.access import AccessGuard, AccessRules
 from gateway.control import Control, ControlConfig
-from gateway.protocols.descriptor import ProtocolHost, RunningProtocol
+from gateway.protocols.descriptor import Figure, ProtocolHost, RunningProtocol
 from gateway.protocols.listed import BUILT_IN, Descriptor
 from gateway.store import TABLES
 from gateway.web.server import WebConfig, WebServer
 from identifiers import DEFAULT_NAMING, Naming
 from identifiers.namespaces import STANDARD, Namespaces
+from push_hub.health import QueueLevel
 from storage import Database, Migration
 from storage.private import make_private_folder
 from storage.queues import QueueObserver
@@ -94,6 +96,20 @@ class GatewayCore:
         if found is None:
             raise LookupError(f"{kind.__name__} is not configured")
         return found
+
+    @property
+    def figures(self) -> tuple[tuple[str, Figure], ...]:
+        """What protocols say of themselves, each with its label."""
+        return tuple((label, figure) for label, one in self.protocols.items() for figure in one.figures())
+
+    @property
+    def queues(self) -> tuple[QueueLevel, ...]:
+        return tuple(level for one in self.protocols.values() for level in one.queues())
+
+    async def explain(self, name: str) -> list[str]:
+        """What protocols know of why something named so does or does not arrive."""
+        told = await asyncio.gather(*(one.explain(name) for one in self.protocols.values()))
+        return [sentence for sentences in told for sentence in sentences]
 
     @property
     def control(self) -> Control:

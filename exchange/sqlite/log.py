@@ -142,6 +142,27 @@ class SqliteLog:
         )
         return [entry_from(row) for row in rows]
 
+    async def waiting(self, wanted: Wanted, position: int) -> int:
+        condition, parameters = self._condition(wanted)
+        ((count,),) = self._database.read(
+            f"SELECT count(*) FROM exchange_log WHERE {condition} AND position > ?",  # noqa: S608 - own names
+            (*parameters, position),
+        )
+        return int(count)
+
+    async def position_back(self, item: ItemId, count: int, max_bytes: int) -> int:
+        size = 0
+        for number, (position, length) in enumerate(
+            self._database.read(
+                "SELECT position, length(body) FROM exchange_log WHERE item = ? ORDER BY position DESC LIMIT ?",
+                (bytes(item), count + 1),
+            )
+        ):
+            size += length
+            if number == count or size > max_bytes:
+                return int(position)
+        return 0
+
     async def newest(self, wanted: Wanted) -> LogEntry | None:
         condition, parameters = self._condition(wanted)
         rows = self._database.read(
@@ -198,6 +219,23 @@ class SqliteLog:
         rows = self._database.read("SELECT value FROM exchange_marks WHERE source = ? AND key = ?", (source, key))
         return rows[0][0] if rows else None
 
+    async def names_like(self, part: str, limit: int) -> list[str]:
+        like = "%" + part.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
+        return await self._names("name LIKE ? ESCAPE '\\'", like, limit)
+
+    async def names_of(self, digits: str, limit: int) -> list[str]:
+        return await self._names("instr(hex(item), ?)", digits.upper(), limit)
+
+    async def _names(self, condition: str, text: str, limit: int) -> list[str]:
+        """Looks through tables, so in a thread."""
+        rows = await asyncio.to_thread(
+            self._database.read,
+            f"SELECT name FROM exchange_interests WHERE {condition} "  # noqa: S608 - own names
+            f"UNION SELECT name FROM exchange_log WHERE {condition} LIMIT ?",
+            (text, text, limit),
+        )
+        return [str(name) for (name,) in rows]
+
     def _condition(self, wanted: Wanted) -> tuple[str, tuple[bytes | str, ...]]:
         condition = "item = ?"
         parameters: tuple[bytes | str, ...] = (bytes(wanted.item),)
@@ -215,6 +253,10 @@ class SqliteLog:
     async def trim_all(self, bounds: RetentionBounds, now_ms: int, keep: Sequence[tuple[ItemId, int]]) -> int:
         kept = {bytes(item): position for item, position in keep}
         return await asyncio.wrap_future(self._database.write(partial(_trim_all, bounds, now_ms, kept)))
+
+    async def total_bytes(self) -> int:
+        ((total,),) = self._database.read("SELECT bytes FROM exchange_size")
+        return int(total)
 
     async def forget(self, item: ItemId) -> int:
         def work(tx: Transaction) -> int:

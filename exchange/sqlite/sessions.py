@@ -43,12 +43,18 @@ class SqliteSessions:
 
         return [_interest(row) for row in await asyncio.wrap_future(self._database.write(work))]
 
+    async def get(self, key: SessionKey) -> SessionInfo | None:
+        found = self._infos("(reader, who) = (?, ?)", (key.reader, key.who))
+        return found[0] if found else None
+
     async def listing(self, after: SessionKey, limit: int) -> list[SessionInfo]:
+        return self._infos("(reader, who) > (?, ?) ORDER BY reader, who LIMIT ?", (after.reader, after.who, limit))
+
+    def _infos(self, condition: str, parameters: Sequence[Any]) -> list[SessionInfo]:
         rows = self._database.read(
-            "SELECT reader, who, state, changed, (SELECT count(*) FROM exchange_interests i "
-            "WHERE i.reader = s.reader AND i.who = s.who) FROM exchange_sessions s "
-            "WHERE (reader, who) > (?, ?) ORDER BY reader, who LIMIT ?",
-            (after.reader, after.who, limit),
+            "SELECT reader, who, state, changed, (SELECT count(*) FROM exchange_interests i "  # noqa: S608 - own names
+            f"WHERE i.reader = s.reader AND i.who = s.who) FROM exchange_sessions s WHERE {condition}",
+            parameters,
         )
         return [
             SessionInfo(SessionKey(reader, who), SessionState(state), True, interests, changed)

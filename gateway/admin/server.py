@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 from aiohttp import web
 
+from exchange.model import SessionKey
 from gateway.admin.access import AdminAccess, AdminRole
 from gateway.admin.actions import Actions
 from gateway.admin.administered import Administered
@@ -14,6 +15,7 @@ from gateway.admin.audit import AuditLog
 from gateway.admin.config import AdminConfig
 from gateway.admin.health import GatewayHealth
 from gateway.admin.peers import PeerPath, Peers
+from gateway.admin.sessions import FIRST, PAGE, SessionsAsked, SessionsView
 from gateway.admin.snapshot import Snapshots
 from gateway.admin.topics import Topics
 from gateway.admin.viewers import Viewers
@@ -48,6 +50,7 @@ BODY_SECONDS = 5.0
 HEADER_TIMEOUT = 10.0
 MAX_CONNECTIONS = 2_000
 STOP_GRACE = 1.0
+T = TypeVar("T", bound=msgspec.Struct)
 METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8"
 
 
@@ -79,7 +82,8 @@ class AdminServer:
         self.health = GatewayHealth(gateway)
         self.peers = Peers(config)
         self.topics = Topics(gateway, telemetry, self.peers)
-        self.snapshots = Snapshots(gateway, telemetry, self.health, self.topics, config.snapshot_every)
+        self.sessions = SessionsView(gateway, self.audit)
+        self.snapshots = Snapshots(gateway, telemetry, self.health, self.topics, self.sessions, config.snapshot_every)
         self.viewers = Viewers(self.snapshots, config.max_viewers, config.snapshot_every)
         self._app = web.Application(middlewares=[AnswerMiddleware(None, (), None).middleware])
         self._add_routes(self._app)
@@ -142,6 +146,9 @@ class AdminServer:
         app.router.add_get("/api/topics", self._search)
         app.router.add_get("/api/topic", self._topic)
         app.router.add_get("/api/ways", self._ways)
+        app.router.add_get("/api/sessions", self._sessions)
+        app.router.add_get("/api/session", self._session)
+        app.router.add_post("/api/sessions/{action:[a-z]{1,20}}", self._act_on_session)
         app.router.add_get("/api/audit", self._audit)
         app.router.add_post("/api/actions/{action:[a-z]{1,20}}", self._act)
         app.router.add_get("/metrics", self._metrics)
@@ -182,15 +189,25 @@ class AdminServer:
         self.access.caller(request, AdminRole.OPERATOR)
         return json_answer(self.audit.last(AUDIT_SHOWN))
 
+    async def _sessions(self, request: web.Request) -> web.StreamResponse:
+        """A page of them, behind `protocol` and `who`."""
+        self.access.caller(request)
+        after = SessionKey(request.query.get("protocol", FIRST.reader), request.query.get("who", FIRST.who))
+        return json_answer(await self.sessions.rows(after, PAGE))
+
+    async def _session(self, request: web.Request) -> web.StreamResponse:
+        caller = self.access.caller(request)
+        key = SessionKey(request.query.get("protocol", ""), request.query.get("who", ""))
+        return json_answer(await self.sessions.detail(key, caller.role))
+
+    async def _act_on_session(self, request: web.Request) -> web.StreamResponse:
+        caller = self.access.caller(request, AdminRole.OPERATOR)
+        asked = await _action(request, SessionsAsked, '{"protocol": NAME, "who": NAME}')
+        return json_answer({"done": await self.sessions.act(caller, request.match_info["action"], asked)})
+
     async def _act(self, request: web.Request) -> web.StreamResponse:
         caller = self.access.caller(request, AdminRole.OPERATOR)
-        # A form of another site cannot send this type, whatever else it can do.
-        if request.content_type != "application/json":
-            raise HttpError(415, "send JSON: Content-Type: application/json")
-        try:
-            asked = msgspec.json.decode(await body_of(request, MAX_BODY, BODY_SECONDS), type=_Asked)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise HttpError(400, f'expected {{"topic": URL, "callback": URL}}: {error}'[:300]) from None
+        asked = await _action(request, _Asked, '{"topic": URL, "callback": URL}')
         did = await self.actions.run(caller, request.match_info["action"], asked.topic, asked.callback, asked.letter)
         return json_answer({"done": did})
 
@@ -241,8 +258,9 @@ class AdminServer:
             wanted=node.wanted,
             frames=node.forwarder,
             drops=node.drops,
-            reattachments=0 if joined is None else joined.network.client.reattachments,
-            unreadable=0 if joined is None else joined.network.unreadable,
+            figures=() if joined is None else joined.core.figures,
+            exchange=None if joined is None else joined.exchange.counters,
+            behind=0 if joined is None else len(joined.exchange.behind()),
             viewers=len(self.viewers),
             passed_over=self.viewers.passed_over,
             actions=self.actions.done,
@@ -256,6 +274,16 @@ class AdminServer:
 
     async def _readyz(self, _request: web.Request) -> web.StreamResponse:
         return _report(await self.health.ready())
+
+
+async def _action(request: web.Request, kind: type[T], expected: str) -> T:
+    # A form of another site cannot send this type, whatever else it can do.
+    if request.content_type != "application/json":
+        raise HttpError(415, "send JSON: Content-Type: application/json")
+    try:
+        return msgspec.json.decode(await body_of(request, MAX_BODY, BODY_SECONDS), type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise HttpError(400, f"expected {expected}: {error}"[:300]) from None
 
 
 def _report(report: HealthReport) -> web.Response:

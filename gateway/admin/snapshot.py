@@ -10,6 +10,7 @@ import msgspec
 from gateway import __version__
 from gateway.admin.administered import Administered
 from gateway.admin.health import GatewayHealth
+from gateway.admin.sessions import SessionRow, SessionsView
 from gateway.admin.topics import TopicRow, Topics
 from gateway.telemetry.plain import Plain
 from gateway.telemetry.series import Point
@@ -20,6 +21,7 @@ from storage.clock import steady
 
 EVENTS_SHOWN = 60
 TOPICS_SHOWN = 40
+SESSIONS_SHOWN = 40
 MAX_NODES_DRAWN = 400
 NODE_DEADLINE = 2.0
 
@@ -133,6 +135,13 @@ class About(msgspec.Struct, frozen=True):
     """A hub without a network."""
 
 
+class ProtocolPanel(msgspec.Struct, frozen=True):
+    """What a protocol shows of itself."""
+
+    title: str
+    rows: list[tuple[str, str | int]]
+
+
 class DashboardSnapshot(msgspec.Struct, frozen=True):
     number: int
     at: float
@@ -143,6 +152,9 @@ class DashboardSnapshot(msgspec.Struct, frozen=True):
     totals: dict[str, int]
     charts: dict[str, list[ChartPoint]]
     topics: list[TopicRow]
+    sessions: list[SessionRow]
+    """The first of them."""
+    protocols: list[ProtocolPanel]
     events: list[Plain]
     viewers: int
 
@@ -154,6 +166,7 @@ class Snapshots:
         telemetry: Telemetry,
         health: GatewayHealth,
         topics: Topics,
+        sessions: SessionsView,
         every: float,
         clock: Callable[[], float] = steady,
     ) -> None:
@@ -161,6 +174,7 @@ class Snapshots:
         self._telemetry = telemetry
         self._health = health
         self._topics = topics
+        self._sessions = sessions
         self._every = every
         self._clock = clock
         self._started = clock()
@@ -210,7 +224,7 @@ class Snapshots:
             ),
             health.checks,
             self.node,
-            tuple(gateway.hub.queues),
+            tuple(gateway.hub.queues) if gateway.joined is None else gateway.joined.core.queues,
             self._totals(),
             {
                 "delivered": _points(telemetry.delivered.points(now)),
@@ -223,6 +237,8 @@ class Snapshots:
                 "crossing": _points(telemetry.crossing.points(now)),
             },
             self._topics.recent(TOPICS_SHOWN),
+            await self._sessions.rows(limit=SESSIONS_SHOWN),
+            _panels(gateway),
             [happened.plain() for happened in list(telemetry.events)[: -EVENTS_SHOWN - 1 : -1]],
             self.viewers(),
         )
@@ -246,6 +262,14 @@ class Snapshots:
             "owed": self._topics.owed,
             "dead": self._topics.dead,
         }
+
+
+def _panels(gateway: Administered) -> list[ProtocolPanel]:
+    joined = gateway.joined
+    if joined is None:
+        return []
+    shown = [(one.title, list(joined.core.protocols[one.label].panel())) for one in joined.core.config.on]
+    return [ProtocolPanel(title, rows) for title, rows in shown if rows]
 
 
 def _points(points: list[Point]) -> list[ChartPoint]:

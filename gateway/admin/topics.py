@@ -96,6 +96,8 @@ class Detail(msgspec.Struct, frozen=True):
     more_subscribers: int
     dead: list[DeadRow]
     why: Reason
+    said: list[str]
+    """By protocols, of why it arrives or does not."""
     paths: msgspec.Raw
     ways: list[PublicationPath]
     elsewhere: list[PeerPath]
@@ -168,40 +170,21 @@ class Topics:
         if way is not None:
             return [self.row(way.topic)]
         found = _HEX.match(text.rpartition("/")[2] if "://" not in text else text)
+        joined = self._gateway.joined
         async with self._searching:
-            names = await asyncio.to_thread(self._named, text) if found is None else []
-            if found is not None:
-                names = await asyncio.to_thread(self._with_id, found[1].upper())
+            names = await asyncio.to_thread(self._at_the_hub, text) if found is None else []
+            if joined is not None:
+                # What was never at the hub, too: topics that are read or published at the web port, and people.
+                log = joined.exchange.log
+                names += await (log.names_like(text, MAX_FOUND) if found is None else log.names_of(found[1], MAX_FOUND))
         return [self.row(name) for name in dict.fromkeys(names)][:MAX_FOUND]
 
-    def _named(self, text: str) -> list[str]:
+    def _at_the_hub(self, text: str) -> list[str]:
         like = "%" + text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
         rows = self._gateway.hub.database.read(
             "SELECT topic FROM (SELECT topic FROM subscriber_counts UNION SELECT url FROM topics) "
             "WHERE topic LIKE ? ESCAPE '\\' LIMIT ?",
             (like, MAX_FOUND),
-        )
-        # What was never at the hub: topics that are read or published at the web port, and people.
-        joined = self._gateway.joined
-        others = (
-            ()
-            if joined is None
-            else joined.store.database.read(
-                "SELECT what FROM (SELECT name AS what FROM exchange_interests UNION SELECT name FROM exchange_log) "
-                "WHERE what LIKE ? ESCAPE '\\' LIMIT ?",
-                (like, MAX_FOUND),
-            )
-        )
-        return [str(row[0]) for row in (*rows, *others)]
-
-    def _with_id(self, digits: str) -> list[str]:
-        joined = self._gateway.joined
-        if joined is None:
-            return []
-        rows = joined.store.database.read(
-            "SELECT what FROM (SELECT item, name AS what FROM exchange_interests "
-            "UNION SELECT item, name FROM exchange_log) WHERE instr(hex(item), ?) LIMIT ?",
-            (digits, MAX_FOUND),
         )
         return [str(row[0]) for row in rows]
 
@@ -222,7 +205,9 @@ class Topics:
     async def _detail(self, topic: str, role: AdminRole) -> Detail:
         ways = self._telemetry.recorder.ways(topic)
         item = self._item(topic)
-        (why, paths), elsewhere = await asyncio.gather(self._network(item), self._peers.ways(topic))
+        (why, paths), elsewhere, said = await asyncio.gather(
+            self._network(item), self._peers.ways(topic), self._said(topic)
+        )
         hub = self._gateway.hub
         rows = hub.database.read("SELECT self_url, fetched_at, outcome, poll_at FROM topics WHERE url = ?", (topic,))
         row = self.row(topic)
@@ -237,10 +222,15 @@ class Topics:
                 for one in reversed(dead)
             ],
             why,
+            said,
             paths,
             ways,
             elsewhere,
         )
+
+    async def _said(self, topic: str) -> list[str]:
+        joined = self._gateway.joined
+        return [] if joined is None or self._item(topic) is None else await joined.core.explain(topic)
 
     def _subscribers(self, topic: str, role: AdminRole) -> list[SubscriberRow]:
         hub, now = self._gateway.hub, self._clock()

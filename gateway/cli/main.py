@@ -47,6 +47,7 @@ COMMANDS: dict[str, str] = {
     "push": "subscribe, unsubscribe and publish at any hub",
     "report": "analyse the traces of runs: tables, plots, one HTML file",
     "restore": "bring a backup back",
+    "sessions": "show who is subscribed at a gateway, by every protocol, and manage it",
     "sub": "subscribe to items of a PSIRP network",
 }
 

@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
+from exchange.model import SessionKey
 from gateway.access.guard import AccessGuard
 from gateway.control import Control
 from gateway.sections import Sections
@@ -171,6 +172,11 @@ class RunningProtocol(Generic[C]):
     async def keep_to_rules(self) -> int:
         """End what the operator's rules forbid by now; says how much."""
         return 0
+
+    async def end_session(self, key: SessionKey) -> bool:
+        """The operator ends a session of this protocol; False when there is none. `RefusedError` says why that is not
+        how it ends."""
+        return await self.host.control.exchange.end(key)
 
     def doors(self) -> Iterable[OpenDoor]:
         """Said when the gateway is up, in this order."""

@@ -11,7 +11,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from exchange.model import ExchangeCounters
 from gateway import __version__
+from gateway.protocols.descriptor import Figure
 from gateway.telemetry.series import BOUNDS, Latency
 from gateway.telemetry.telemetry import Telemetry
 from push_hub.health import Check, QueueLevel
@@ -43,8 +45,11 @@ class Gauges:
     wanted: int
     frames: dict[str, int]
     drops: dict[str, int]
-    reattachments: int
-    unreadable: int
+    figures: tuple[tuple[str, Figure], ...]
+    """What protocols say of themselves, by their labels."""
+    exchange: ExchangeCounters | None
+    behind: int
+    """Sessions that have not taken all that they want."""
     viewers: int
     passed_over: int
     actions: dict[str, int]
@@ -64,6 +69,8 @@ class _Metrics(Collector):
         yield from self._of_hub()
         if not self._gauges.alone:
             yield from self._of_network()
+            yield from self._of_exchange()
+            yield from self._of_protocols()
 
     def _of_gateway(self) -> Iterator[Metric]:
         telemetry, gauges = self._telemetry, self._gauges
@@ -151,7 +158,6 @@ class _Metrics(Collector):
             "Times an adapter did not take a publication.",
             telemetry.refused_entries,
         )
-        yield CounterMetricFamily("psph_psirp_unreadable", "Versions no gateway made.", gauges.unreadable)
         yield _histogram("psph_psirp_export_seconds", "From acceptance to being in the network.", telemetry.export)
         yield _histogram("psph_psirp_crossing_seconds", "From another gateway to here.", telemetry.crossing)
         yield GaugeMetricFamily("psph_psirp_node_up", "1 when the node answers.", float(gauges.node_up))
@@ -174,7 +180,36 @@ class _Metrics(Collector):
         yield items
         yield _counter("psph_psirp_frames", "Frames by what became of them.", "what", gauges.frames)
         yield _counter("psph_psirp_drops", "What the node dropped, by reason.", "reason", gauges.drops)
-        yield CounterMetricFamily("psph_psirp_reattachments", "Times the node was attached anew.", gauges.reattachments)
+
+    def _of_exchange(self) -> Iterator[Metric]:
+        counters = self._gauges.exchange
+        if counters is not None:
+            for name, text, count in (
+                ("appended", "Publications that were news.", counters.appended),
+                ("repeated", "Publications that came again, known by their origin.", counters.repeated),
+                ("same_state", "Other gateways' publications of a state that was here.", counters.same_state),
+                ("item_full", "Publications refused since too much of their item waits.", counters.item_full),
+                ("taken", "Entries that sessions took.", counters.taken),
+                ("refused", "Entries that sessions will never take.", counters.refused),
+                ("retried", "Entries that sessions could not take yet.", counters.retried),
+                ("trimmed", "Entries that retention let go of.", counters.trimmed),
+                ("fell_behind", "Times a session was too far behind and misses something.", counters.fell_behind),
+            ):
+                yield CounterMetricFamily(f"psph_exchange_{name}", text, count)
+            yield GaugeMetricFamily(
+                "psph_exchange_sessions_behind", "Sessions that have not taken all they want.", self._gauges.behind
+            )
+
+    def _of_protocols(self) -> Iterator[Metric]:
+        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+        for label, figure in self._gauges.figures:
+            name = f"psph_{label}_{figure.name}"
+            family = families.get(name)
+            if family is None:
+                kind = CounterMetricFamily if figure.counts else GaugeMetricFamily
+                family = families[name] = kind(name, figure.text, labels=[key for key, _ in figure.labels])
+            family.add_metric([value for _, value in figure.labels], figure.value)
+        yield from families.values()
 
 
 def exposition(telemetry: Telemetry, gauges: Gauges) -> bytes:

@@ -202,6 +202,8 @@ class EngineSuite(ABC):
                 ("eva", SessionState.LIVE, 1),
             ]
             assert await sessions.listing(KEY, 1) == listed[2:]
+            assert await sessions.get(KEY) == listed[1]
+            assert await sessions.get(SessionKey("notes", "nobody")) is None
             assert await sessions.count(KEY) == 1
             assert await sessions.has(KEY, "a@a.example")
             assert not await sessions.has(KEY, "b@a.example")
@@ -239,6 +241,27 @@ class EngineSuite(ABC):
             assert await sessions.base(key) == 5
             assert await sessions.cursor(key, ITEM) is None
             assert await sessions.cursor(key, OTHER) == 8
+
+    async def test_how_much_waits_and_where_a_bound_is(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as (log, _):
+            at = [(await log.append(draft(b"x" * size), "notes", 1)).position for size in (10, 20, 30, 40)]
+            await log.append(draft(b"other", item=OTHER), "far", 1)
+            assert [await log.waiting(Wanted(ITEM), position) for position in (0, at[1], at[3])] == [4, 2, 0]
+            assert await log.waiting(Wanted(ITEM, not_via="notes"), 0) == 0
+            assert await log.position_back(ITEM, 4, MUCH) == 0
+            assert await log.position_back(ITEM, 3, MUCH) == at[0]
+            assert await log.position_back(ITEM, 4, 70) == at[1]
+            assert await log.total_bytes() == 105
+
+    async def test_names_are_found_by_a_part_and_by_digits_of_their_ids(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as (log, sessions):
+            await log.append(draft(b"x"), "notes", 1)
+            await sessions.add_interest(KEY, Interest("http://b.example/100%", OTHER), 0, 1.0)
+            assert await log.names_like("EXAMPLE", 9) == ["a@a.example", "http://b.example/100%"]
+            assert await log.names_like("100%", 9) == ["http://b.example/100%"]
+            assert await log.names_like("1_0%", 9) == []
+            assert await log.names_of(bytes(ITEM).hex()[100:120], 9) == ["a@a.example"]
+            assert len(await log.names_like("example", 1)) == 1
 
     @pytest.mark.parametrize("name", ["", "x" * 2000, "ü\n'; DROP TABLE exchange_log"])
     async def test_names_are_only_names(self, tmp_path: Path, name: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from exchange.exchange import Exchange, ExchangeConfig, TooManyInterestsError
 from exchange.model import (
+    CURRENT,
     FROM_NOW,
     Draft,
     EntryRefused,
@@ -19,6 +20,7 @@ from exchange.model import (
     OriginId,
     Profile,
     RetentionBounds,
+    SessionFellBehind,
     SessionKey,
     SessionState,
     Start,
@@ -257,6 +259,47 @@ async def test_what_somebody_lacks_is_kept_and_then_no_more_is_taken(tmp_path: P
         await until(lambda: len(notes.taken.get("ana", [])) == 5)
         await until(lambda: here.exchange.counters.trimmed == 3)
         await here.say(b"there is room again")
+
+
+async def test_a_session_that_is_too_far_behind_misses_the_oldest_and_no_publisher_waits(tmp_path: Path) -> None:
+    bounds = RetentionBounds(count=2, behind_count=10, held_count=1000)
+    config = ExchangeConfig(retention=bounds, first_wait=0.001, longest_wait=0.002, trim_every=0.001)
+    notes, busy = Notes(), Notes("busy")
+    notes.trouble = OSError("no paper")
+    async with bench(tmp_path, notes, busy, config=config) as here:
+        await here.exchange.subscribe(ANA, Interest("x", ITEM))
+        await here.exchange.subscribe(SessionKey("busy", "bo"), Interest("x", ITEM))
+        said = [b"%d" % number for number in range(60)]
+        for body in said:
+            await here.say(body)
+        await until(lambda: busy.taken.get("bo") == said)
+        await until(lambda: here.exchange.counters.trimmed >= 48)
+        assert here.exchange.behind() == {ANA: 1}
+        (standing,) = await here.exchange.standing(ANA, 10)
+        assert standing.waiting <= 10
+        notes.trouble = None
+        await until(lambda: notes.taken.get("ana", [])[-1:] == [said[-1]])
+        assert notes.taken["ana"] == said[-len(notes.taken["ana"]) :]
+        behind = [event for event in here.events if isinstance(event, SessionFellBehind)]
+        assert {(event.key, event.item) for event in behind} == {(ANA, ITEM)}
+        assert len(behind) == here.exchange.counters.fell_behind
+
+
+async def test_all_of_a_session_is_shown_and_it_goes_on_from_where_it_is_told(tmp_path: Path) -> None:
+    notes = Notes()
+    async with bench(tmp_path, notes) as here:
+        await here.exchange.subscribe(ANA, Interest("x", ITEM), FROM_NOW)
+        first = await here.say(b"one")
+        await here.say(b"two")
+        await until(lambda: notes.taken.get("ana") == [b"one", b"two"])
+        await until(lambda: not here.exchange.behind())
+        (standing,) = await here.exchange.standing(ANA, 10)
+        assert (standing.interest.name, standing.cursor, standing.waiting) == ("x", first + 1, 0)
+        assert await here.exchange.begin_again(ANA, "x", Start(after=first))
+        await until(lambda: notes.taken.get("ana") == [b"one", b"two", b"two"])
+        assert await here.exchange.begin_again(ANA, "x", Start(everything=True))
+        await until(lambda: notes.taken.get("ana") == [b"one", b"two", b"two", b"one", b"two"])
+        assert not await here.exchange.begin_again(ANA, "y", CURRENT)
 
 
 async def test_an_echo_costs_no_commit_and_most_questions_no_look(tmp_path: Path) -> None:

@@ -135,6 +135,7 @@ function show(snapshot) {
     ? h("li", {}, `${one.name}: ${number(one.waiting)} of ${number(one.bound)}`)
     : h("li", {}, h("b", { class: one.ok ? "good-text" : "bad-text" }, one.ok ? "✓ " : "✗ "), `${one.name}: ${one.text}`));
   showNode(network);
+  showSessions(snapshot);
   sync($("events"), snapshot.events, (event) => event.number, eventRow);
 }
 
@@ -165,6 +166,31 @@ function showNode(network) {
   for (const [reason, count] of drops) rows.push([`dropped, ${reason}`, count]);
   sync($("node"), rows.flatMap(([name, value]) => [{ name }, { name, value }]), (one) => `${one.name} ${"value" in one}`, (one) => "value" in one
     ? h("dd", {}, typeof one.value === "number" ? number(one.value) : one.value) : h("dt", {}, one.name));
+}
+
+function showSessions({ sessions, protocols, at }) {
+  const panels = protocols.flatMap((protocol) => protocol.rows.map(([name, value]) => `${name}: ${typeof value === "number" ? number(value) : value}`));
+  $("sessions-text").textContent = [`The first ${sessions.length}; psph sessions shows all, and what each wants.`, ...panels].join(" · ");
+  const shown = sessions.map((one) => ({ ...one, age: ago(one.since, at), role: state.role }));
+  sync($("sessions").tBodies[0], shown, (one) => `${one.protocol} ${one.who}`, (one) => h("tr", {},
+    h("td", {}, one.who || "everything that enters here", h("span", { class: "id" }, `${one.protocol}${one.durable ? "" : ", ends with its connection"}`)),
+    h("td", { "data-label": "State", class: one.state === "live" ? "good-text" : "" }, one.state),
+    h("td", { class: "number", "data-label": "Subscriptions" }, number(one.subscriptions)),
+    h("td", { class: `number ${one.behind ? "bad-text" : ""}`, "data-label": "Behind on" }, number(one.behind)),
+    h("td", { "data-label": "Since" }, one.age),
+    h("td", {}, one.role === "operator" ? h("div", { class: "actions" },
+      one.durable ? (one.state === "live" ? onSession("pause", "Pause", one) : onSession("resume", "Resume", one)) : null, onSession("end", "End", one)) : null)));
+}
+
+function onSession(name, label, { protocol, who }) {
+  const run = async () => {
+    if (name === "end" && !confirm("End this session? What it wanted is forgotten.")) return;
+    try {
+      const answer = await (await ask(`api/sessions/${name}`, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ protocol, who }) })).json();
+      say(answer.done ? { pause: "paused", resume: "resumed", end: "ended" }[name] : "there was nothing to do");
+    } catch (error) { say(error.message); }
+  };
+  return h("button", { type: "button", class: "small", "data-action": name, "data-focus": name, onclick: run }, label);
 }
 
 function eventRow(event) {
@@ -234,6 +260,7 @@ function showDetail(detail) {
     h("p", {}, h("span", { class: "id" }, `Sid ${row.sid ?? "–"}`), h("span", { class: "id" }, `Rid ${row.rid ?? "–"}`)),
     h("p", {}, h("b", { class: why.matched ? "good-text" : "bad-text" }, why.reason), ` · ${row.state}`),
     h("p", { class: "quiet" }, `publishers ${why.publishers.join(", ") || "none"} · subscribers ${why.subscribers.join(", ") || "none"}`),
+    ...detail.said.map((text) => h("p", { class: "quiet" }, text)),
     ...why.refusals.map((text) => h("p", { class: "bad-text" }, `refused: ${text}`)),
     filters.length ? h("p", { class: "quiet" }, filters.map((one) => `filter from ${one.publisher} to ${one.subscribers.join(", ")}: ${one.links.length} links, ${(one.fill * 100).toFixed(0)} % full${one.as_sent ? "" : " (as planned)"}`).join("; "), ` · ${mistaken} false positive${mistaken === 1 ? "" : "s"}`) : null,
     source ? h("p", { class: "quiet" }, `last fetch ${ago(source.fetched_at, now)}: ${source.outcome ?? "–"}`) : null,

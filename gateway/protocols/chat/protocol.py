@@ -7,6 +7,7 @@ from typing import Annotated
 from aiohttp import web
 from msgspec import Meta, Struct
 
+from exchange.model import SessionKey
 from gateway.protocols.chat.adapter import ChatAdapter, ChatConfig, TakenError
 from gateway.protocols.chat.messages import ChatError
 from gateway.protocols.chat.routes import ChatRoutes
@@ -108,6 +109,12 @@ class ChatProtocol(RunningProtocol[ChatConfig]):
 
     async def keep_to_rules(self) -> int:
         return 0 if self.adapter is None else await self.adapter.keep_to_rules()
+
+    async def end_session(self, key: SessionKey) -> bool:
+        if self.adapter is None or not await self.host.control.exchange.end(key):
+            return False
+        await self.adapter.leave(key.who)
+        return True
 
     def doors(self) -> Iterable[OpenDoor]:
         if self.adapter is not None and self.host.web is not None:

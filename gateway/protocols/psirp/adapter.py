@@ -89,7 +89,7 @@ class PsirpAdapter:
         """Ask the network for everything that somebody wants, and be a publisher again of what was published."""
         self._exchange.watch(self._wanted_changed)
         await self._exchange.subscribe(self._session, Interest(EVERYTHING, None), Start(everything=True))
-        self._exchange.add(self, AT_ONCE)
+        self._exchange.add(self, AT_ONCE, waited_for=True)
         self._background(self._sweep())
         self._background(self._advertise_all())
 

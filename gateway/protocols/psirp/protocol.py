@@ -9,7 +9,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from gateway.model import NetworkError
+from exchange.model import SessionKey
+from gateway.model import NetworkError, RefusedError
 from gateway.protocols.descriptor import Figure, ListeningDoor, ProtocolDescriptor, ProtocolHost, RunningProtocol
 from gateway.protocols.psirp.adapter import NETWORK, PsirpAdapter
 from gateway.protocols.psirp.exports import ExportStore
@@ -18,7 +19,6 @@ from gateway.protocols.psirp.scope_keys import ScopeKeys
 from gateway.sections import SectionError, Sections, place_of
 from identifiers import Identifier, ItemId
 from psirp_stack.authentication.keys import KeyFileError
-from psirp_stack.control.codes import Code
 from psirp_stack.node.api import Client
 from psirp_stack.node.config import NodeConfigError, NodeFile, read_secret
 from psirp_stack.node.config import check as check_node
@@ -180,6 +180,9 @@ class PsirpProtocol(RunningProtocol[PsirpConfig]):
         if node is not None:
             await node.close()
 
+    async def end_session(self, key: SessionKey) -> bool:
+        raise RefusedError("this is the way into the network for all that enters here: pause it, or stop the gateway")
+
     async def health(self) -> Sequence[Check]:
         try:
             async with asyncio.timeout(DEADLINE):
@@ -194,19 +197,6 @@ class PsirpProtocol(RunningProtocol[PsirpConfig]):
         yield Figure("unreadable", "Versions no gateway made.", self.network.unreadable, counts=True)
         times = self.client.reattachments
         yield Figure("reattachments", "Times the node was attached anew.", times, counts=True)
-
-    async def explain(self, name: str) -> Sequence[str]:
-        item = self.host.namespaces.read(name).item(self.host.naming)
-        try:
-            async with asyncio.timeout(DEADLINE):
-                why = await self.network.explain(item)
-        except TimeoutError:
-            return (f"the rendezvous does not answer within {DEADLINE:g} seconds",)
-        except NetworkError as error:
-            return (str(error),)
-        if why.code == Code.SUCCESS:
-            return (f"{len(why.publishers)} publishers, {len(why.subscribers)} subscribers in the network",)
-        return (why.reason,)
 
     def warnings(self) -> Sequence[str]:
         return () if self.node is None else self.node.warnings

@@ -174,6 +174,19 @@ class RestAdapter:
             # Also when the connection's task was cancelled.
             await asyncio.shield(self._control.unsubscribe(self, stream.who, what))
 
+    def followers(self, item: ItemId) -> int:
+        """How many streams follow an item, by whatever name."""
+        return sum(self.item_of(stream.what) == item for stream in self._open.values())
+
+    def end(self, who: str) -> bool:
+        """End a stream; its reader may come back."""
+        stream = self._open.get(who)
+        if stream is None or stream.forbidden:
+            return False
+        stream.forbidden = True
+        stream.wake()
+        return True
+
     def take_up_tokens(self, tokens: tuple[str, ...]) -> None:
         """Who has one of these may publish from now on, and nobody else."""
         self.config = replace(self.config, tokens=tokens)

@@ -1,10 +1,11 @@
 """REST as a protocol of the gateway."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from exchange.model import SessionKey
 from gateway.protocols.descriptor import (
     Figure,
     LiveSetting,
@@ -83,6 +84,9 @@ class RestProtocol(RunningProtocol[RestConfig]):
     async def keep_to_rules(self) -> int:
         return 0 if self.adapter is None else self.adapter.keep_to_rules()
 
+    async def end_session(self, key: SessionKey) -> bool:
+        return self.adapter is not None and self.adapter.end(key.who)
+
     def doors(self) -> Iterable[OpenDoor]:
         web = self.host.web
         if web is not None:
@@ -93,6 +97,11 @@ class RestProtocol(RunningProtocol[RestConfig]):
             yield Figure("streams", "Open streams.", self.adapter.open_streams)
             yield Figure("streams_cut", "Readers that were too slow.", self.adapter.cut, counts=True)
             yield Figure("streams_refused", "Streams there was no room for.", self.adapter.refused, counts=True)
+
+    async def explain(self, name: str) -> Sequence[str]:
+        item = self.host.namespaces.read(name).item(self.host.naming)
+        followed = 0 if self.adapter is None else self.adapter.followers(item)
+        return (f"{followed} open streams follow it",) if followed else ()
 
     def panel(self) -> Iterable[tuple[str, str | int]]:
         if self.adapter is not None:

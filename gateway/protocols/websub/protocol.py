@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
+from exchange.model import SessionKey
 from gateway.access.enforce import end_forbidden
+from gateway.model import RefusedError
 from gateway.protocols.descriptor import (
     ListeningDoor,
     LiveSetting,
@@ -52,7 +54,7 @@ class WebsubProtocol(RunningProtocol[HubConfig]):
     async def start(self) -> None:
         if self._adapter is not None and self._demand is not None:
             await self.hub.start()
-            self.host.control.add(self._adapter)
+            self.host.control.add(self._adapter, waited_for=True)
             await self._adapter.start()
             self._demand.start()
 
@@ -69,6 +71,9 @@ class WebsubProtocol(RunningProtocol[HubConfig]):
 
     async def keep_to_rules(self) -> int:
         return await end_forbidden(self.hub, self.host.access)
+
+    async def end_session(self, key: SessionKey) -> bool:
+        raise RefusedError("the hub stands for all its subscribers: end their subscriptions one by one, at its topics")
 
     def doors(self) -> Iterable[OpenDoor]:
         yield OpenDoor("hub", self.hub.url, self.hub.local_url)

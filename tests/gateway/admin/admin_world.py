@@ -10,6 +10,8 @@ from aiohttp import ClientSession, web
 from gateway.admin.config import AdminConfig
 from gateway.admin.server import AdminServer
 from gateway.gateway import Gateway, gateway_config
+from gateway.protocols.chat.adapter import ChatConfig
+from gateway.web.server import WebConfig
 from psirp_stack.emulation.network import EmulatedNetwork, socket_of
 from psirp_stack.emulation.plan import plan
 from psirp_stack.node.config import TimesFile
@@ -91,7 +93,15 @@ async def admin_world(data: Path, admin_a: AdminConfig | None = None, nodes: int
         await network.settled()
         for name, node, admin in (("b", "n0", AdminConfig()), ("a", f"n{nodes - 1}", admin_a or AdminConfig())):
             hub = HubConfig(data / name / "hub", allow_private=True, canary=CanaryConfig(enabled=False))
-            config = gateway_config(data / name, hub, attach=socket_of(net, node), name=f"gateway-{name}", admin=admin)
+            config = gateway_config(
+                data / name,
+                hub,
+                attach=socket_of(net, node),
+                name=f"gateway-{name}",
+                admin=admin,
+                web=WebConfig(),
+                chat=ChatConfig(f"{name}.example"),
+            )
             gateways.append(Gateway(config))
             await gateways[-1].start()
         b, a = gateways
