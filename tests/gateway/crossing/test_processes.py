@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -32,10 +33,12 @@ async def parts(tmp_path: Path) -> AsyncIterator[GatewayProcesses]:
 
 
 async def taken(subscriber: StockSubscriber, number: int) -> list[bytes]:
+    """A hub that is killed before it has written down that something was delivered sends it again, at once."""
     async with asyncio.timeout(PATIENCE):
-        await subscriber.arrived(number)
+        while len(bodies := [body for body, _ in groupby(one.body for one in subscriber.taken)]) < number:
+            await subscriber.arrived(len(subscriber.taken) + 1)
     assert not subscriber.ignored
-    return [one.body for one in subscriber.taken]
+    return bodies
 
 
 async def test_a_feed_crosses_between_processes_and_survives_the_kill_of_each(parts: GatewayProcesses) -> None:
