@@ -10,6 +10,7 @@ import random
 import re
 import socket
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Self, cast
@@ -22,6 +23,7 @@ from perf.loopback import LoopbackRequest, Reply, Server, answer
 ADDRESSES = 16
 """Origins, callbacks and senders of pings are on several addresses: hubs share out what they do by network."""
 SENDERS = 64
+"""Pings come from so many: a hub allows each address so many requests a second."""
 ATOM = "application/atom+xml"
 OK = answer(204)
 LATE = 1.0
@@ -159,8 +161,10 @@ class IngestLoad:
         self._number = 0
         self._awaited: dict[int, Callable[[], None]] = {}
         self._confirmed: set[str] = set()
-        self._free: dict[tuple[str, int], list[PingConnection]] = {}
+        self._free: dict[tuple[str, int], deque[PingConnection]] = {}
         self._open: set[PingConnection] = set()
+        self._opened: dict[tuple[str, int], int] = {}
+        """How many connections each hub was ever asked on."""
 
     async def __aenter__(self) -> Self:
         await self._server.__aenter__()
@@ -344,19 +348,22 @@ class IngestLoad:
             f"Content-Length: {len(body)}\r\n\r\n"
         )
         request = head.encode() + body
-        free = self._free.setdefault(to, [])
-        if free:
-            free.pop(0).send(request, done)
+        free = self._free.setdefault(to, deque())
+        opened = self._opened.get(to, 0)
+        if free and opened >= SENDERS:
+            free.popleft().send(request, done)
         elif len(self._open) >= MOST_CONNECTIONS:
             done(0, False)
         else:
             connection = PingConnection(self, to)
             self._open.add(connection)
-            task = asyncio.ensure_future(self._connect(connection, request, done))
+            self._opened[to] = opened + 1
+            task = asyncio.ensure_future(self._connect(connection, f"127.0.1.{1 + opened % SENDERS}", request, done))
             task.add_done_callback(lambda task: task.exception())
 
-    async def _connect(self, connection: PingConnection, request: bytes, done: Callable[[int, bool], None]) -> None:
-        sender = f"127.0.1.{1 + len(self._open) % SENDERS}"
+    async def _connect(
+        self, connection: PingConnection, sender: str, request: bytes, done: Callable[[int, bool], None]
+    ) -> None:
         client = socket.socket()
         client.setblocking(False)
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -373,7 +380,7 @@ class IngestLoad:
         connection.send(request, done)
 
     def give_back(self, connection: PingConnection) -> None:
-        self._free.setdefault(connection.to, []).append(connection)
+        self._free.setdefault(connection.to, deque()).append(connection)
 
     def gone(self, connection: PingConnection) -> None:
         self._open.discard(connection)
