@@ -138,12 +138,12 @@ def _relations(text: str) -> frozenset[str]:
 # XML: link elements of the feed, not of its entries
 
 
-_SAYS_RELATION = re.compile(rb"hub|self", re.IGNORECASE)
-
-
 def _may_have_links(body: bytes) -> bool:
     """Whether it is worth a parser: the words stand in it, or it is written in a way that hides them."""
-    return b"&#" in body or b"\0" in body or b"<!" in body or _SAYS_RELATION.search(body) is not None
+    if b"&#" in body or b"\0" in body or b"<!" in body:
+        return True
+    lowered = body.lower()  # searched twice, this takes a tenth of what one look without regard to case does
+    return b"hub" in lowered or b"self" in lowered
 
 
 class _EnoughError(Exception):

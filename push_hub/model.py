@@ -49,7 +49,7 @@ class HubSubscription(NamedTuple):
 class Content:
     """What a topic said: exactly what goes to subscribers.
 
-    `changes` is the document reduced to its new and changed entries, when the format allows that.
+    `changes` is the document reduced to its new and changed entries, when that is less and the format allows it.
     """
 
     content_type: str

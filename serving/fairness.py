@@ -15,6 +15,7 @@ not made because that prefix has its share already, and what wanted it waits und
 """
 
 from collections import OrderedDict, deque
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Generic, TypeVar
 
@@ -25,6 +26,9 @@ Item = TypeVar("Item")
 IPV4_BITS = 24
 IPV6_BITS = 64
 MAX_NAMES = 65_536
+ADDRESSES_KEPT = 4_096
+LONGEST_ADDRESS = 64
+"""Characters: of IPv6 with a zone, and more."""
 _NAT64 = IPv6Network("64:ff9b::/96")
 _LOW_32_BITS = 0xFFFF_FFFF
 
@@ -35,6 +39,12 @@ def prefix_of(address: str, port: int = 0) -> str:
     Addresses that are private are the operator's own, where neighbours are strangers to each other: each counts by
     itself, and on loopback, where one address has all services, each port.
     """
+    # Reading an address takes longer than all else that is done to count a request, and the same ones come again.
+    return _prefix_of(address, port) if len(address) <= LONGEST_ADDRESS else address[:256]
+
+
+@lru_cache(maxsize=ADDRESSES_KEPT)
+def _prefix_of(address: str, port: int) -> str:
     try:
         parsed: IPv4Address | IPv6Address = ip_address(address)
     except ValueError:

@@ -15,6 +15,7 @@ from gateway.admin.config import AdminConfig
 from gateway.cli.errors import CommandError
 from gateway.cli.traces import traced
 from gateway.hub_alone import HubAlone, HubAloneConfig
+from gateway.operations.garbage import spare_what_is_loaded
 from gateway.operations.places import state_folder
 from gateway.operations.ready import tell_ready
 from gateway.telemetry.complaints import Complaints
@@ -250,6 +251,7 @@ async def _serve(alone: HubAlone, config: HubConfig, token_file: Path | None) ->
         if alone.admin is not None:
             print(f"dashboard at {alone.admin.url}, metrics at {alone.admin.url}metrics", flush=True)
         print(f"data in {config.data}", flush=True)
+        spare_what_is_loaded()
         tell_ready()
         await stop.wait()
     finally:

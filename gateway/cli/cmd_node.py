@@ -9,6 +9,7 @@ from pathlib import Path
 import uvloop
 
 from gateway.cli.errors import CommandError
+from gateway.operations.garbage import spare_what_is_loaded
 from gateway.operations.ready import tell_ready
 from psirp_stack.authentication.keys import KeyFileError
 from psirp_stack.graph import GraphError
@@ -71,6 +72,7 @@ async def _serve(file: NodeFile, folder: Path) -> None:
         roles = ", ".join(("forwarder", *file.roles))
         where = "" if file.socket is None else f", applications at {folder / file.socket}"
         print(f"node {file.name} is up ({roles}; {len(file.links)} links{where})", flush=True)
+        spare_what_is_loaded()
         tell_ready()
         await stop.wait()
     finally:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 from gateway.config import ConfigError
 from gateway.gateway import Gateway, GatewayConfig
+from gateway.operations.garbage import spare_what_is_loaded
 from gateway.operations.ready import tell_ready
 from gateway.operations.reload import apply_reload, in_force
 from gateway.protocols.descriptor import OpenDoor
@@ -48,6 +49,7 @@ async def serve(
                 warn(f"warning: {line}")
         for line in addresses(gateway):
             say(line)
+        spare_what_is_loaded()
         tell_ready()
         await _enforce(gateway, say, warn)
         while not stop.is_set():

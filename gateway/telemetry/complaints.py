@@ -23,6 +23,16 @@ MAX_LINE = 500
 FORBIDDEN = 403
 
 
+WORTH_A_LOOK = frozenset(
+    (
+        *(IntentFailed, IntentRetried, DocumentRefused, FetchFailed, ParserGaveUp, ParsersDisagreed, DeliveryFailed),
+        *(RequestRefused, LimitReached, RequestBroke, PartFailed, CanaryChanged, CertificateRefused),
+        RegistrationFailed,
+    )
+)
+"""Of which there may be a line."""
+
+
 def said_of(event: object) -> str | None:
     """The line for an event; None for what nobody needs to be told of."""
     match event:
@@ -84,6 +94,8 @@ class Complaints:
         self._kinds: dict[type, _Kind] = {}
 
     def observe(self, event: object) -> None:
+        if type(event) not in WORTH_A_LOOK:
+            return
         line = said_of(event)
         if line is None:
             return

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from push_hub.discovery import is_xml, media_type
 from push_hub.intake.feeds import Feed, FeedEntry, PollHints, reduce_to, unseen
@@ -25,6 +25,8 @@ class Inspection:
     frame: bytes | None = None
     entries: Sequence[FeedEntry] = ()
     new_entries: int | None = None
+    known_entries: int | None = None
+    """How many had been seen before; of feeds."""
     hints: PollHints | None = None
 
 
@@ -66,14 +68,19 @@ class DocumentInspector:
         return await self._threads.run_on(content.body, self._compare, topic, whole, feed, source)
 
     def _compare(self, topic: str, whole: Inspection, feed: Feed, source: FetchSource) -> Inspection:
-        new = unseen(feed, self._store.seen(topic))
+        seen = self._store.seen(topic)
+        new = unseen(feed, seen)
+        content = whole.content
+        # A document that is all new has nothing to be left out: it is not kept twice.
+        changes = None if len(new) == len(feed.entries) else reduce_to(content.body, feed, new)
         return Inspection(
-            replace(whole.content, changes=reduce_to(whole.content.body, feed, new)),
+            Content(content.content_type, content.body, changes, content.brought),
             bool(new) or feed.frame != source.frame,
             whole.digest,
             feed.frame,
             feed.entries,
             len(new),
+            len(seen),
             feed.hints,
         )
 

@@ -132,8 +132,7 @@ class Intake:
             return False
         if not (self._store.is_wanted(topic) or self._elsewhere.wants(topic)):
             return False
-        early = EarlyPing(now, asyncio.get_running_loop().create_future())
-        self._visits.early[topic] = early
+        self._visits.early[topic] = EarlyPing(now)
         self._ask([topic])
         if self._queue.is_active(topic):
             return True
@@ -143,10 +142,17 @@ class Intake:
     async def _is_covered(self, topic: str) -> bool:
         """Give the fetch a moment: quick ones need one commit for ping and publication together, not two."""
         early = self._visits.early[topic]
-        await asyncio.wait((early.covered,), timeout=EARLY_PATIENCE)
-        if early.covered.done() or early.is_written:
-            return await early.covered
-        return False
+        loop = asyncio.get_running_loop()
+        early.looked = loop.create_future()
+        timer = loop.call_later(EARLY_PATIENCE, early.look)
+        try:
+            await early.looked
+        finally:
+            timer.cancel()
+        if early.covered is None and early.is_written:
+            early.looked = loop.create_future()
+            await early.looked
+        return early.covered is True
 
     async def _store_pings(self, topics: Sequence[str], client: str, now: float, has_begun: bool) -> None:
         """`has_begun`: their fetch is under way, and will see what they are about."""
@@ -286,8 +292,9 @@ class Intake:
             if stay is not None:
                 stay.ends("ok" if is_done else "failed")
             early = self._visits.early.pop(topic, None)
-            if early is not None and not early.covered.done():
-                early.covered.set_result(is_done)
+            if early is not None:
+                early.covered = is_done
+                early.look()
             again = self._queue.finished(topic)
             if retry_at is not None and not again:
                 self._queue.ask_later(topic, retry_at)

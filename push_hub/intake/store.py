@@ -46,6 +46,8 @@ MIGRATIONS = [
 NO_HINTS = PollHints()
 SHORT_UPDATE = 64
 """Entries that are written down on the event loop; more of them are for the writer's thread."""
+_TAKE_HINTS = ", ttl = excluded.ttl, skip_hours = excluded.skip_hours, skip_days = excluded.skip_days"
+_TAKE_VALIDATORS = ", etag = excluded.etag, last_modified = excluded.last_modified, body_digest = excluded.body_digest"
 PING_STEP = 1e-6
 """Each ping of a topic raises `received_at` by at least this, so that a fetch can tell which pings it answered."""
 
@@ -90,6 +92,8 @@ class Update:
     body_digest: bytes | None = None
     frame: bytes | None = None
     entries: Sequence[FeedEntry] = ()
+    known_entries: int | None = None
+    """How many entries of the topic were known before."""
     moved_to: str | None = None
     moved_at: float | None = None
     poll_every: float | None = None
@@ -226,11 +230,11 @@ class IntakeStore:
     def write_down(self, tx: Transaction, update: Update) -> None:
         new = update.validators
         tx.execute(
-            "INSERT INTO topics (url, self_url, etag, last_modified, body_digest, fetched_at, outcome, poll_every, "
-            "poll_at, trouble) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (url) DO UPDATE SET "
-            "self_url = excluded.self_url, fetched_at = excluded.fetched_at, outcome = excluded.outcome, "
-            "poll_every = coalesce(excluded.poll_every, poll_every), poll_at = excluded.poll_at, "
-            "trouble = excluded.trouble",
+            f"INSERT INTO topics (url, self_url, etag, last_modified, body_digest, fetched_at, outcome, poll_every, "  # noqa: S608
+            f"poll_at, trouble) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (url) DO UPDATE SET "
+            f"self_url = excluded.self_url, fetched_at = excluded.fetched_at, outcome = excluded.outcome, "
+            f"poll_every = coalesce(excluded.poll_every, poll_every), poll_at = excluded.poll_at, "
+            f"trouble = excluded.trouble{'' if new is None else _TAKE_VALIDATORS}",
             (
                 update.topic,
                 update.self_url,
@@ -245,16 +249,15 @@ class IntakeStore:
             ),
         )
         if new is not None:
+            hints = update.hints
+            said = None if hints is None else (hints.ttl, _bits(hints.skip_hours), _bits(hints.skip_days))
             tx.execute(
-                "UPDATE topics SET etag = ?, last_modified = ?, body_digest = ? WHERE url = ?",
-                (new.etag, new.last_modified, update.body_digest, update.topic),
+                f"INSERT INTO sources (topic, validated_url, frame_digest, ttl, skip_hours, skip_days) "  # noqa: S608
+                f"VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (topic) DO UPDATE SET validated_url = excluded.validated_url, "
+                f"frame_digest = excluded.frame_digest{'' if said is None else _TAKE_HINTS}",
+                (update.topic, new.url, update.frame, *(said or (None, 0, 0))),
             )
-            tx.execute(
-                "INSERT INTO sources (topic, validated_url, frame_digest) VALUES (?, ?, ?) ON CONFLICT (topic) "
-                "DO UPDATE SET validated_url = excluded.validated_url, frame_digest = excluded.frame_digest",
-                (update.topic, new.url, update.frame),
-            )
-        if update.hints is not None:
+        elif update.hints is not None:
             self._take_hints(tx, update.topic, update.hints)
         if update.moved_at is not None:
             tx.execute(
@@ -262,7 +265,7 @@ class IntakeStore:
                 (update.moved_to, update.moved_at, update.topic),
             )
         if update.entries:
-            self._remember(tx, update.topic, update.entries, update.fetched_at)
+            self._remember(tx, update.topic, update.entries, update.known_entries, update.fetched_at)
         if update.answered is not None:
             tx.execute("DELETE FROM pings WHERE topic = ? AND received_at <= ?", (update.topic, update.answered))
 
@@ -284,7 +287,7 @@ class IntakeStore:
             if hints is not None:
                 self._take_hints(tx, topic, hints)
             if entries:
-                self._remember(tx, topic, entries, now)
+                self._remember(tx, topic, entries, None, now)
 
         return asyncio.wrap_future(self._database.write(write))
 
@@ -294,7 +297,9 @@ class IntakeStore:
             (hints.ttl, _bits(hints.skip_hours), _bits(hints.skip_days), topic),
         )
 
-    def _remember(self, tx: Transaction, topic: str, entries: Sequence[FeedEntry], now: float) -> None:
+    def _remember(
+        self, tx: Transaction, topic: str, entries: Sequence[FeedEntry], known: int | None, now: float
+    ) -> None:
         tx.execute("INSERT OR IGNORE INTO topic_numbers (topic) VALUES (?)", (topic,))
         ((number,),) = tx.execute("SELECT number FROM topic_numbers WHERE topic = ?", (topic,))
         tx.execute_many(
@@ -302,6 +307,8 @@ class IntakeStore:
             "digest = excluded.digest, seen_at = excluded.seen_at",
             [(number, entry.key, entry.digest, now) for entry in entries],
         )
+        if known is not None and known <= self._max_entries:
+            return  # with those of the document there are not too many
         # What stands in the document now has the newest time, so it is never what is forgotten.
         tx.execute(
             "DELETE FROM seen_entries WHERE topic = ?1 AND seen_at < ?2 AND entry NOT IN "

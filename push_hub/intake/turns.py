@@ -8,14 +8,36 @@ overtaken, its answer is dropped and the topic is asked for again. Turns are tak
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 
-@dataclass(slots=True)
 class _Turns:
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    users: int = 0
+    """Of one topic. Written out as a context, because a publication enters three."""
+
+    __slots__ = ("_lock", "_topic", "_topics", "_users")
+
+    def __init__(self, topic: str, topics: "dict[str, _Turns]") -> None:
+        self._topic = topic
+        self._topics = topics
+        self._lock = asyncio.Lock()
+        self._users = 0
+
+    async def __aenter__(self) -> None:
+        self._users += 1
+        try:
+            await self._lock.acquire()
+        except BaseException:
+            self._leave()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._lock.release()
+        self._leave()
+
+    def _leave(self) -> None:
+        self._users -= 1
+        if not self._users:
+            del self._topics[self._topic]
 
 
 class TopicTurns:
@@ -28,17 +50,12 @@ class TopicTurns:
     def __len__(self) -> int:
         return len(self._topics) + len(self._overtaken)
 
-    @asynccontextmanager
-    async def turn(self, topic: str) -> AsyncIterator[None]:
-        turns = self._topics.setdefault(topic, _Turns())
-        turns.users += 1
-        try:
-            async with turns.lock:
-                yield
-        finally:
-            turns.users -= 1
-            if not turns.users:
-                del self._topics[topic]
+    def turn(self, topic: str) -> AbstractAsyncContextManager[None]:
+        """To be entered at once."""
+        turns = self._topics.get(topic)
+        if turns is None:
+            turns = self._topics[topic] = _Turns(topic, self._topics)
+        return turns
 
     @asynccontextmanager
     async def fetching(self, topic: str) -> AsyncIterator[None]:

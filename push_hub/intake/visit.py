@@ -59,10 +59,16 @@ class EarlyPing:
     """A ping that is looked into before it is stored: when all goes well, one transaction holds both."""
 
     received: float
-    covered: "asyncio.Future[bool]"
+    covered: bool | None = None
     """True: what its visit left behind is on disk, and the ping with it. False: it must be stored by itself."""
     is_written: bool = False
     """Whether that is on its way to the disk."""
+    looked: "asyncio.Future[None] | None" = None
+    """Whoever waits to look at it."""
+
+    def look(self) -> None:
+        if self.looked is not None and not self.looked.done():
+            self.looked.set_result(None)
 
 
 class Visits:
@@ -182,6 +188,7 @@ class Visits:
             body_digest=look.digest,
             frame=look.frame,
             entries=look.entries,
+            known_entries=look.known_entries,
             hints=look.hints,
             trouble=None if passed_on else _trouble_with(look, source),
         )
@@ -281,26 +288,20 @@ class Visits:
 
     async def _take(self, topic: str, source: FetchSource, fetched: Fetched, answered: float | None) -> None:
         content_type = fetched.headers.get("Content-Type") or DEFAULT_TYPE
-        update = Update(topic, source.self_url, "", self._clock(), answered)
+        early = self.early.get(topic)
         look: Inspection | None = None
         is_news = False
+        self_url = source.self_url
         if fetched.body is not None:
             look = await self._inspector.look(topic, Content(content_type, fetched.body), source)
             links = await self._threads.run_on(
                 fetched.body, discover, fetched.headers, content_type, fetched.body, fetched.url
             )
-            update = replace(
-                update,
-                self_url=links.self_url or topic,
-                validators=fetched.validators,
-                body_digest=look.digest,
-                frame=look.frame,
-                entries=look.entries,
-                hints=look.hints,
-            )
-            is_news = look.changed and not await self._was_published(topic, look.content, source)
-        if fetched.moved_to is not None:
-            update = replace(update, moved_to=fetched.moved_to, moved_at=self._clock())
+            self_url = links.self_url or topic
+            is_news = look.changed
+            if is_news and (early is None or source.pinged_until is not None):
+                is_news = not await self._was_published(topic, look.content, source)
+        plan: PollPlan | None = None
         if self._config.poll:
             seen = Seen(
                 is_news,
@@ -309,9 +310,24 @@ class Visits:
                 retry_after(fetched.headers.get("Retry-After"), self._clock()),
             )
             plan = self._plan(source, seen, pinged=answered is not None)
-            update = replace(update, poll_every=plan.every, poll_at=plan.at)
-        update = replace(update, outcome=_in_words(fetched, look, is_news), trouble=_trouble_with(look, source))
-        early = self.early.get(topic)
+        update = Update(
+            topic,
+            self_url,
+            _in_words(fetched, look, is_news),
+            self._clock(),
+            answered,
+            validators=fetched.validators if look else None,
+            body_digest=look.digest if look else None,
+            frame=look.frame if look else None,
+            entries=look.entries if look else (),
+            known_entries=look.known_entries if look else None,
+            moved_to=fetched.moved_to,
+            moved_at=None if fetched.moved_to is None else self._clock(),
+            poll_every=plan.every if plan else None,
+            poll_at=plan.at if plan else None,
+            hints=look.hints if look else None,
+            trouble=_trouble_with(look, source),
+        )
         if early is not None:
             early.is_written = True
         if look is not None and is_news:
@@ -324,7 +340,10 @@ class Visits:
         await self._sink.accept(update.topic, update.self_url, content, lambda tx: self._store.write_down(tx, update))
 
     async def _was_published(self, topic: str, content: Content, source: FetchSource) -> bool:
-        """A hub of before this process may have published it, and ended before it could write that down."""
+        """A hub of before this process may have published it, and ended before it could write that down.
+
+        Not asked for a ping that came to this process, when there is no older one.
+        """
         if source.pinged_until is not None and source.pinged_until > self._began:
             return False
         return await self._threads.run_on(content.body, self._store.was_published, topic, content)

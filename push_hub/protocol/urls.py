@@ -14,6 +14,10 @@ MAX_PORT = 65_535
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_USUAL = re.compile(
+    r"https?://[0-9A-Za-z.-]+(?::(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}))?(?:[/?#][!#$&-;=?@-Z\[\]_a-z~]*)?"
+)
+"""Nothing in it is escaped, forbidden or an address in brackets: it is its own stable spelling."""
 _FORBIDDEN = re.compile(r"[^\x21-\x7e]|[\"<>\\^`{|}]")
 
 
@@ -27,6 +31,8 @@ def normalised(url: str) -> str:
         raise UrlError(f"is longer than {MAX_URL_LENGTH} characters")
     if not url:
         raise UrlError("is empty")
+    if _USUAL.fullmatch(url):
+        return url
     found = _FORBIDDEN.search(url)
     if found:
         raise UrlError(f"contains {found.group()!a}, which must be percent-encoded")

@@ -15,6 +15,7 @@ import ipaddress
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from urllib.parse import urlsplit
 
@@ -51,6 +52,9 @@ SPECIAL: tuple[Network, ...] = tuple(
 IPV4_COMPATIBLE = IPv6Network("::/96")
 NAT64 = IPv6Network("64:ff9b::/96")
 LOW_32_BITS = 0xFFFF_FFFF
+ADDRESSES_KEPT = 4_096
+"""Reading and judging an address takes longer than asking again for one that was judged."""
+LONGEST_ADDRESS = 64
 
 # Characters that libraries disagree about inside a URL: none of them is legal there unescaped.
 UNSAFE = re.compile(r"[\x00-\x20\x7f\\]")
@@ -68,8 +72,12 @@ class AddressPolicy:
 
     def refusal(self, address: str, port: int | None = None) -> str | None:
         """Why the hub does not connect to this numeric address; None when it does."""
-        if (address, port) in self.own:
+        if self.own and (address, port) in self.own:
             return None
+        return _judged(self, address) if len(address) <= LONGEST_ADDRESS else self.judged(address)
+
+    def judged(self, address: str) -> str | None:
+        """The same, whatever listens there."""
         try:
             parsed = ipaddress.ip_address(address)
         except ValueError:
@@ -103,11 +111,9 @@ class AddressPolicy:
             port = DEFAULT_PORTS[parts.scheme]
         if port == 0 or (self.ports and port not in self.ports):
             return f"port {port} is not one this hub connects to"
-        try:
-            literal = str(ipaddress.ip_address(parts.hostname))
-        except ValueError:
-            return None
-        return self.refusal(literal, port)
+        host = parts.hostname
+        literal = _known_literal(host) if len(host) <= LONGEST_ADDRESS else _literal(host)
+        return None if literal is None else self.refusal(literal, port)
 
     def _judge(self, address: Address) -> str | None:
         if address in METADATA:
@@ -134,6 +140,18 @@ class AddressPolicy:
         if not address.is_global or address.is_reserved:
             return "not an address of the public Internet"
         return None
+
+
+def _literal(host: str) -> str | None:
+    """The numeric address that a host is, if it is one and not a name."""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return None
+
+
+_known_literal = lru_cache(maxsize=ADDRESSES_KEPT)(_literal)
+_judged = lru_cache(maxsize=ADDRESSES_KEPT)(AddressPolicy.judged)
 
 
 def _contains(network: Network, address: Address) -> bool:

@@ -72,6 +72,7 @@ class OutboundClient:
         self.is_closed = False
         self.transfers: dict[Curl, Transfer] = {}
         self._lanes: list[PostChannel] = []
+        self._idle: list[RequestHandle] = []
         self._setup = Setup(self._config, self.counts, self._watch, self.prefixes)
 
     @property
@@ -100,7 +101,7 @@ class OutboundClient:
         what is known of the name.
         """
         self.admit(url)
-        exchange = RequestHandle(self._setup)
+        exchange = self._idle.pop() if self._idle and method == "GET" and body is None else self._new_request()
         future: asyncio.Future[OutboundResponse] = asyncio.get_running_loop().create_future()
         try:
             exchange.prepare(method, url, headers, body, timeout, max_bytes, future, counted)
@@ -113,6 +114,9 @@ class OutboundClient:
         finally:
             if exchange.future is future:  # cancelled: nobody waits for the answer any more
                 self.abandon(exchange)
+
+    def _new_request(self) -> RequestHandle:
+        return RequestHandle(self._setup, self._idle)
 
     def channel(
         self, timeout: float, max_bytes: int, done: PostsDone, counted: PostCounted | None = None
@@ -141,6 +145,9 @@ class OutboundClient:
         for channel in self._lanes:
             channel.report()
             channel.close()
+        for request in self._idle:
+            request.close()
+        self._idle.clear()
         self.multi.close()
         self._epoll.close()
 

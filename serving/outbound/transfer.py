@@ -1,6 +1,7 @@
 """One libcurl handle and what it is set to: the guard, the bounds, and how its end is told.
 
-`Post` is the light kind, reused for delivery after delivery; `RequestHandle` keeps a whole answer and is used once.
+`Post` is the light kind, reused for delivery after delivery; `RequestHandle` keeps a whole answer, and is reused while
+all it did is read.
 """
 
 import asyncio
@@ -27,6 +28,8 @@ from serving.outbound.values import ClientConfig, ClientCounts, Headers, Outboun
 
 MAX_HEADER_BYTES = 64 * 1024
 CONNECT_TIMEOUT_MS = 10_000
+MOST_IDLE = 64
+"""Handles that are kept for requests to come: to make one and set it up takes as long as to read an answer with it."""
 NO_ADDRESS = "the host's name leads to no address that this hub connects to"
 """For names that lead nowhere and names that lead inside alike: who asks shall not learn from it which are there."""
 
@@ -215,12 +218,15 @@ class Post(Transfer):
 
 
 class RequestHandle(Transfer):
-    """A handle for one request whose whole answer is wanted."""
+    """A handle for a request whose whole answer is wanted. One that did nothing but a GET goes back to `idle`."""
 
-    __slots__ = ("chunks", "future", "header_bytes", "lines")
+    __slots__ = ("chunks", "future", "header_bytes", "idle", "is_plain", "lines")
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, idle: "list[RequestHandle]") -> None:
         super().__init__(setup)
+        self.idle = idle
+        self.is_plain = False
+        """Whether nothing was set that a GET does not set anew."""
         self.setopt(pycurl.HEADERFUNCTION, self.on_header)
         self.future: asyncio.Future[OutboundResponse] | None = None
         self.chunks: list[bytes] = []
@@ -241,6 +247,7 @@ class RequestHandle(Transfer):
         option = self.setopt
         self.url = url
         self.counted = counted
+        self.is_plain = method == "GET" and body is None
         if method == "HEAD":
             option(pycurl.NOBODY, 1)
         elif method == "GET" and body is None:
@@ -252,7 +259,8 @@ class RequestHandle(Transfer):
                 option(pycurl.CUSTOMREQUEST, method)
         option(pycurl.URL, url)
         option(pycurl.HTTPHEADER, [header_line(name, value) for name, value in headers.items()] + [b"Expect:"])
-        self.set_timeout(timeout)
+        if timeout != self.timeout:
+            self.set_timeout(timeout)
         self.max_bytes = max_bytes
         self.future = future
 
@@ -281,7 +289,14 @@ class RequestHandle(Transfer):
                 future.set_result(OutboundResponse(status, Headers(self.lines), b"".join(self.chunks)))
             else:
                 future.set_exception(error)
-        self.close()
+        if error is None and self.is_plain and len(self.idle) < MOST_IDLE:
+            self.counted = None
+            self.refused = False  # it may have been said of the first of several addresses
+            self.chunks, self.lines = [], []
+            self.header_bytes = self.received = 0
+            self.idle.append(self)
+        else:
+            self.close()
 
 
 @cache

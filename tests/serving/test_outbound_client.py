@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from perf.loopback import answer
 from serving.outbound.addresses import AddressPolicy
 from serving.outbound.client import ClientConfig, OutboundClient, OutboundResponse, PostOutcome
 from serving.outbound.errors import (
@@ -127,6 +128,25 @@ async def test_the_request_is_what_was_asked_for(client: OutboundClient) -> None
         assert [body for _, _, body in callbacks.requests] == [b"", b"body", b"", b""]
         assert all(headers["x-one"] == "1" and headers["x-empty"] == "" for _, headers, _ in callbacks.requests)
         assert client.counts.connections == 1  # kept alive
+
+
+async def test_a_request_has_nothing_of_the_one_before_it(client: OutboundClient) -> None:
+    """Handles are used again: of an answer that was read to its end, and not of others."""
+    answers = [answer(200, b"first", {"X-First": "1"}), answer(200, b"second"), answer(200, b"x" * 200), answer(204)]
+    async with CallbackServer(lambda *_: answers.pop(0)) as callbacks:
+
+        async def ask(headers: dict[str, str], most: int = 100) -> OutboundResponse:
+            return await client.request(
+                "GET", callbacks.url("/feed"), headers=headers, body=None, timeout=5, max_bytes=most
+            )
+
+        first, second = await ask({"If-None-Match": '"a"'}), await ask({})
+        assert (first.body, first.headers.get("X-First")) == (b"first", "1")
+        assert (second.body, second.headers.get("X-First")) == (b"second", None)
+        with pytest.raises(ResponseTooLargeError):
+            await ask({})
+        assert (await ask({}, 0)).body == b""
+        assert ["if-none-match" in headers for _, headers, _ in callbacks.requests] == [True, False, False, False]
 
 
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])

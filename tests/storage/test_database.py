@@ -255,6 +255,32 @@ async def test_work_of_a_loop_and_of_threads_take_turns_and_all_is_done(path: Pa
         assert len(numbers(database)) == 200
 
 
+async def test_a_read_on_a_loop_sees_what_is_committed_whoever_has_the_connection(path: Path) -> None:
+    with Database.open(path, [NUMBERS]) as database:
+        await database.transact(insertion(1))
+        assert numbers(database) == [1]  # by the writer's connection: nobody has it
+        seen: list[list[int]] = []
+
+        def work(transaction: Transaction) -> None:
+            transaction.execute(INSERT, (2,))
+            seen.append(numbers(database))
+
+        under_way = database.transact(work)
+        await asyncio.sleep(0)
+        seen.append(numbers(database))
+        await under_way
+        assert seen[0] == [1]  # not what stands in a transaction that is open
+        assert seen[1] in ([1], [1, 2])
+        assert numbers(database) == [1, 2]
+        with pytest.raises(StorageError):
+            database.read("SELECT broken")
+        there = [insert(database, number) for number in range(3, 30)]
+        while not all(future.done() for future in there):
+            assert numbers(database)[:2] == [1, 2]
+            await asyncio.sleep(0)
+        assert numbers(database) == list(range(1, 30))
+
+
 async def test_what_nobody_waits_for_any_more_is_not_begun(path: Path) -> None:
     with Database.open(path, [NUMBERS]) as database:
         given_up, wanted = database.transact(insertion(1)), database.transact(insertion(2))

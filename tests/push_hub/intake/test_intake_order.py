@@ -262,7 +262,7 @@ class IntakeMachine(RuleBasedStateMachine):
             assert (published[-1] if published else 0) >= self.owed[topic], (published, self.owed[topic])
         told: set[bytes] = set()
         for body, changes in self.database.read(
-            "SELECT body, changes FROM publications WHERE topic = ? ORDER BY id", (FEED,)
+            "SELECT body, coalesce(changes, body) FROM publications WHERE topic = ? ORDER BY id", (FEED,)
         ):
             # Whoever gets only the changes has been told of every entry that was ever published.
             told |= set(ENTRY.findall(changes))

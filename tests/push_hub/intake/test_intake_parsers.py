@@ -345,7 +345,12 @@ async def test_work_that_grows_with_the_document_is_done_in_threads(
         monkeypatch.setattr(store, "was_published", watched("was_published", store.was_published))
         monkeypatch.setattr(store, "seen", watched("seen", store.seen))
         setup.fetch.content_encoding = "identity"
-        await setup.ping(FEED.replace(b"</title>", b" " * WORTH_A_THREAD + b"</title>", 1))
-        assert len(setup.published()) == 1
+        long = b" " * WORTH_A_THREAD + b"</title>"
+        await setup.ping(FEED.replace(b"</title>", long, 1))
+        another = wild_feed("atom", [Story("3", "three"), Story("1", "one"), Story("2", "two")])
+        setup.fetch.bodies[A] = setup.fetch.bodies[B] = another.replace(b"</title>", long, 1)
+        await setup.intake.ping([A, B])  # two at once are stored: as if left by a hub of before
+        await setup.intake.idle()
+        assert len(setup.published()) == 3
     assert set(where) == {"digest", "prolog", "cut", "discover", "decode", "was_published", "seen"}
     assert all(name.startswith("intake") for name in where.values())

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from push_hub.protocol import urls
 from push_hub.protocol.urls import UrlError, host_of, normalised, with_parameters
 
 
@@ -45,6 +46,20 @@ def test_normalising_twice_changes_nothing(url: str) -> None:
         return
     assert normalised(once) == once
     assert host_of(once) == "a.example"
+
+
+@given(
+    st.sampled_from(["http://", "https://", "HTTP://", "http:/", "ftp://"]),
+    st.text("aZ0.-_@%:[]", max_size=8),
+    st.sampled_from(["", ":", ":0", ":7", ":80", ":08", ":9999", ":59999", ":64999", ":65535", ":65536", ":99999"]),
+    st.text("/?#%aZ~=&;@:[]'\"{ \\", max_size=10),
+)
+def test_a_usual_url_is_its_own_spelling_whoever_looks(scheme: str, host: str, port: str, rest: str) -> None:
+    url = scheme + host + port + rest
+    if urls._USUAL.fullmatch(url):
+        urls._check_shape(url)
+        assert urls._FORBIDDEN.search(url) is None
+        assert "%" not in url
 
 
 @pytest.mark.parametrize(
