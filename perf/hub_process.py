@@ -79,8 +79,8 @@ class HubProcess:
             said = errors.decode(errors="replace")[-STDERR_KEPT:]
             raise HubProcessError(f"the hub ended by itself with {self._process.returncode}: {said}")
 
-    async def stop(self) -> None:
-        """SIGTERM, and a graceful end is expected."""
+    async def stop(self, *, may_complain: bool = False) -> None:
+        """SIGTERM, and a graceful end is expected, without a word if it was given no reason for one."""
         if self._process.returncode is None:
             self._process.terminate()
         try:
@@ -90,7 +90,7 @@ class HubProcess:
             self.kill()
             await self._process.wait()
             raise HubProcessError(f"the hub did not stop within {STOP_PATIENCE:g} seconds") from None
-        if self._process.returncode != 0 or errors:
+        if self._process.returncode != 0 or (errors and not may_complain):
             said = errors.decode(errors="replace")[-STDERR_KEPT:]
             raise HubProcessError(f"the hub stopped with {self._process.returncode}: {said}")
 

@@ -29,7 +29,7 @@ from push_hub.protocol.verification import Intent
 from push_hub.server import ServerConfig, gate_config
 from push_hub.subscriptions import Change, Subscriptions
 from serving.gate import Gate
-from storage import Database, StorageFullError
+from storage import Database, StorageFullError, Transaction
 from tests.push_hub.delivery.delivery_support import (
     OK,
     TOPIC,
@@ -52,7 +52,7 @@ from trials.crash.world import Moment, Size
 KILLS = 6
 PATIENCE = 30.0
 PAIR: Pair = ("http://publisher.example/", "http://callback.example/")
-NOTHING = StoreSnapshot("ok", {}, {}, set(), [], {}, set(), [])
+NOTHING = StoreSnapshot("ok", {}, {}, set(), set(), [], {}, set(), [])
 ADD_RETRY = "INSERT INTO retries (subscription, publication, attempts, next_try_at, reason) VALUES"
 
 
@@ -147,12 +147,22 @@ def test_an_acknowledged_ping_must_be_stored_or_published() -> None:
     for snapshot, lost in (
         (NOTHING, 1),
         (stored(subscriptions={}, pings={PAIR[0]}), 0),
+        (stored(subscriptions={}, unwanted={PAIR[0]}), 0),
         (stored(subscriptions={}, publications=[publication]), 0),
         (stored(subscriptions={}, publications=[StoredPublication(1, PAIR[0], document(2), 5.0)]), 1),
     ):
         ledger = ledger_with(3)
         ledger.ping_acknowledged(PAIR[0], 3, 4.0)
         ledger.check(snapshot, 6.0)
+        assert ledger.problems["a ping is lost"] == lost
+
+
+def test_a_ping_that_nobody_wanted_must_count_in_the_end_when_somebody_is_subscribed() -> None:
+    for snapshot, lost in ((stored(subscriptions={}, unwanted={PAIR[0]}), 0), (stored(unwanted={PAIR[0]}), 1)):
+        ledger = ledger_with(3)
+        ledger.ping_acknowledged(PAIR[0], 3, 4.0)
+        ledger.asking(PAIR, SUBSCRIBE)
+        ledger.check_end(snapshot, 6.0)
         assert ledger.problems["a ping is lost"] == lost
 
 
@@ -208,7 +218,7 @@ def test_order_and_repeats_are_judged_by_the_life_of_the_hub() -> None:
 
 def test_a_damaged_store_and_dead_letters_are_problems() -> None:
     ledger = ledger_with()
-    ledger.check(StoreSnapshot("page 3 is broken", {}, {}, set(), [], {}, set(), [PAIR]), 1.0)
+    ledger.check(StoreSnapshot("page 3 is broken", {}, {}, set(), set(), [], {}, set(), [PAIR]), 1.0)
     assert dict(ledger.problems) == {"the store is damaged": 1, "given up": 1}
 
 
@@ -328,10 +338,14 @@ async def test_a_ping_is_not_given_up_because_the_store_is_full(tmp_path: Path) 
     class FullSink:
         tries = 0
 
-        async def accept(self, topic: str, self_url: str, content: Content) -> HubPublication:
+        async def accept(
+            self, topic: str, self_url: str, content: Content, along: Callable[[Transaction], None] | None = None
+        ) -> HubPublication:
             self.tries += 1
             if self.tries <= 8:
                 raise StorageFullError("no space left")
+            if along is not None:
+                await database.transact(along)
             return HubPublication(1, topic, self_url, content, 0.0)
 
     def serve(_request: LoopbackRequest, reply: Reply) -> None:
@@ -451,6 +465,6 @@ async def test_a_full_disk_refuses_what_is_new_and_loses_nothing_that_was_taken(
             assert shown is not None
             assert shown.active
             client.close()
-            await hub.stop()
+            await hub.stop(may_complain=True)
         finally:
             hub.kill()

@@ -177,6 +177,8 @@ class CrashLedger:
         left = len(snapshot.waiting) + len(snapshot.pings) + len(snapshot.fanouts) + len(snapshot.owed)
         if left:
             self._problem("not finished after the quiet time", f"{left} rows of open work, e.g. {_some(snapshot)}")
+        for topic in snapshot.unwanted & {topic for topic, _ in snapshot.subscriptions}:
+            self._problem("a ping is lost", f"{topic}: is taken for a topic that nobody wants")
         for publication in self._open.values():
             for pair in publication.waiting:
                 self._problem("a delivery is lost", f"{pair}: {publication.number} never came")
@@ -230,7 +232,7 @@ class CrashLedger:
             self._open[stored.id] = Open(stored.id, number, stored.accepted_at, waiting)
         for topic, pings in self._pinged.items():
             number = max((number for number, _ in pings), default=0)
-            if self._published[topic] < number and topic not in snapshot.pings:
+            if self._published[topic] < number and topic not in snapshot.pings | snapshot.unwanted:
                 self._problem(
                     "a ping is lost", f"{topic}: {number} was acknowledged, {self._published[topic]} published"
                 )

@@ -33,7 +33,7 @@ def _read(read: Callable[..., list[tuple[object, ...]]], after_publication: int)
         integrity += f"; {len(broken)} rows refer to nothing"
     if not read("SELECT 1 FROM sqlite_master WHERE name = 'canaries'"):
         # Killed while its tables were made for the first time: a whole version, but not the newest yet.
-        return StoreSnapshot(integrity, {}, {}, set(), [], {}, set(), [])
+        return StoreSnapshot(integrity, {}, {}, set(), set(), [], {}, set(), [])
 
     def of_strangers(columns: str, table: str) -> list[tuple[object, ...]]:
         return read(f"SELECT {columns} FROM {table} WHERE topic NOT IN (SELECT topic FROM canaries)")  # noqa: S608 - own
@@ -44,6 +44,7 @@ def _read(read: Callable[..., list[tuple[object, ...]]], after_publication: int)
         {(str(t), str(c)): int(str(n)) for n, t, c in of_strangers("id, topic, callback", "subscriptions")},
         {(str(t), str(c)): str(m) for m, t, c in of_strangers("mode, topic, callback", "verifications")},
         {str(topic) for (topic,) in of_strangers("topic", "pings")},
+        {str(topic) for (topic,) in of_strangers("topic", "unwanted_pings")},
         [
             StoredPublication(*row)  # type: ignore[arg-type]  # the columns' types are the schema's
             for row in of_strangers(
@@ -66,7 +67,8 @@ def open_work(database_file: Path) -> int:
     try:
         rows = reader.execute(
             "SELECT (SELECT count(*) FROM fanouts) + (SELECT count(*) FROM retries) + (SELECT count(*) FROM pings) "
-            "+ (SELECT count(*) FROM verifications)"
+            "+ (SELECT count(*) FROM verifications) "
+            "+ (SELECT count(*) FROM unwanted_pings u JOIN subscriber_counts c ON c.topic = u.topic)"
         ).fetchall()
     finally:
         reader.close()

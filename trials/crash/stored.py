@@ -22,6 +22,8 @@ class StoreSnapshot:
     waiting: dict[Pair, str]
     """The mode of the intent that waits for its check."""
     pings: set[str]
+    unwanted: set[str]
+    """Topics that were pinged while nobody was subscribed: looked at when somebody is."""
     publications: list[StoredPublication]
     """Those above the id that was asked for."""
     fanouts: dict[int, int]
