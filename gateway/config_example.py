@@ -89,6 +89,10 @@ count = 1024                        # versions
 bytes = 33554432
 age = 3600.0                        # seconds
 
+[node.cache]                        # memory for versions of others that pass by: served from here when asked for again
+bytes = 0                           # 0: none
+strategy = "everywhere"             # or "sometimes", "sometimes SHARE", "package.module:function" of one's own
+
 [admin]                             # dashboard, metrics and health, apart from the port that strangers use
 # listen = "127.0.0.1:8090"         # without it there is no such port; on other addresses only with tokens
 # viewer_tokens_file = "viewers.tokens"         # one a line: who has one may look

@@ -238,8 +238,11 @@ def test_raw_ethernet_changes_one_link_and_grants_one_capability() -> None:
         assert kept == ["-all,+net_raw"] * 3
         assert {"--reuid=10001", "--regid=10001", "--clear-groups"} < set(words)
         assert words[-4:] == ["psph", "node", "-c", "/etc/psph/node.toml"]
-        same = ("read_only", "cap_drop", "security_opt", "mem_limit", "pids_limit", "healthcheck", "networks")
+        same = ("read_only", "cap_drop", "security_opt", "mem_limit", "pids_limit", "networks")
         assert all(raw[name].said[key] == plain[name].said[key] for key in same)
+        before_check, after_check = (said[name].said["healthcheck"] for said in (plain, raw))
+        become = ["setpriv", "--reuid=10001", "--regid=10001", "--clear-groups"]
+        assert after_check == before_check | {"test": ["CMD", *become, *before_check["test"][1:]]}
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
