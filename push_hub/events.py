@@ -54,7 +54,23 @@ class SubscriptionEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class PingArrived:
+    """Told before anything comes of it, so that what comes of it can be told apart from what came before."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
 class PingAccepted:
+    """It is on disk, or what it led to."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class PingRefused:
+    """Nothing will come of one that arrived."""
+
     topic: str
 
 
@@ -81,7 +97,9 @@ HubEvent = (
     | IntentRetried
     | IntentFailed
     | SubscriptionEnded
+    | PingArrived
     | PingAccepted
+    | PingRefused
     | CanaryArrived
     | CanaryChanged
 )

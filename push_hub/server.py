@@ -8,13 +8,13 @@ request is acknowledged only after what it asks for is on disk; what cannot be t
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from aiohttp import HttpVersion11, hdrs, web
 
 from push_hub.bounds import MAX_ADDRESS_LENGTH
-from push_hub.events import HubEvent, IntentAsked, Observer, PingAccepted
+from push_hub.events import HubEvent, IntentAsked, Observer, PingAccepted, PingArrived, PingRefused
 from push_hub.health import HealthReport
 from push_hub.intake.config import IntakeConfig
 from push_hub.model import Content
@@ -216,10 +216,20 @@ class HubServer:
     async def _take_ping(self, asked: PublishRequest, client: str) -> web.StreamResponse:
         for topic in asked.topics:
             self.gate.share(PER_TOPIC, topic)
-        await self._pings.ping(asked.topics, client)
-        for topic in asked.topics:
-            self._tell(PingAccepted(topic))
+        await self._told(asked.topics, self._pings.ping(asked.topics, client))
         return web.Response(status=204)
+
+    async def _told(self, topics: Sequence[str], taking: Awaitable[None]) -> None:
+        for topic in topics:
+            self._tell(PingArrived(topic))
+        try:
+            await taking
+        except Exception:
+            for topic in topics:
+                self._tell(PingRefused(topic))
+            raise
+        for topic in topics:
+            self._tell(PingAccepted(topic))
 
     async def _take_subscription(
         self, asked: SubscribeRequest | UnsubscribeRequest, request: web.Request
@@ -286,8 +296,7 @@ class HubServer:
         self._check_publisher(request, topic, token=True)
         self.gate.share(PER_TOPIC, topic)
         body = await self._body(request, self._config.max_fat_ping)
-        await self._pings.offer(topic, Content(content_type, body), topic)
-        self._tell(PingAccepted(topic))
+        await self._told([topic], self._pings.offer(topic, Content(content_type, body), topic))
         return web.Response(status=204)
 
     async def _body(self, request: web.Request, limit: int) -> bytes:

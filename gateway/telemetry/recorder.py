@@ -14,7 +14,7 @@ from typing import TypeVar
 from gateway.telemetry.plain import without_keys
 from identifiers import Topic, TopicError
 from push_hub.delivery.events import Delivered, DeliveryFailed, FanoutFinished, PublicationAccepted
-from push_hub.events import PingAccepted
+from push_hub.events import PingArrived
 from push_hub.intake.events import DocumentRefused, FetchFailed, TopicFetched
 
 Key = TypeVar("Key", int, str)
@@ -102,7 +102,7 @@ class FlightRecorder:
 
     # What happened.
 
-    def pinged(self, event: PingAccepted, now: float) -> None:
+    def pinged(self, event: PingArrived, now: float) -> None:
         self._topic(event.topic).pending.append(RecordedStep(now, "push", "the publisher pinged"))
 
     def fetched(self, event: TopicFetched, now: float) -> None:

@@ -24,13 +24,14 @@ from push_hub.delivery.events import (
     OutcomesSaved,
     PublicationAccepted,
 )
-from push_hub.events import CanaryArrived, IntentConfirmed, IntentFailed, IntentRetried, PingAccepted
+from push_hub.events import CanaryArrived, IntentConfirmed, IntentFailed, IntentRetried, PingArrived, PingRefused
 from push_hub.intake.events import (
     DocumentRefused,
     FetchFailed,
     ParserGaveUp,
     ParsersDisagreed,
     PingsStored,
+    PingsUnwanted,
     TopicFetched,
 )
 from push_hub.intake.trouble import FetchTrouble
@@ -42,7 +43,7 @@ PUBLICATIONS_KEPT = 20_000
 """Publications whose time of acceptance is remembered, so that the delay of their deliveries is known."""
 PINGS_KEPT = 10_000
 FAILURES_KEPT = 2_000
-QUIET = frozenset({CanaryArrived, Delivered, EntryTaken, OutcomesSaved, PingsStored})
+QUIET = frozenset({CanaryArrived, Delivered, EntryTaken, OutcomesSaved, PingArrived, PingsStored})
 """Events that are counted and not listed: there are too many, or others say the same."""
 
 
@@ -95,7 +96,9 @@ class Telemetry:
             DeliveryFailed: self._failed,
             PublicationAccepted: self._accepted,
             FanoutFinished: self._finished,
-            PingAccepted: self._pinged,
+            PingArrived: self._pinged,
+            PingRefused: lambda event: self._pinged_at.pop(event.topic, None),
+            PingsUnwanted: self._unwanted,
             TopicFetched: self._fetched,
             FetchFailed: self._fetch_failed,
             DocumentRefused: self._document_refused,
@@ -149,12 +152,16 @@ class Telemetry:
 
     # The hub.
 
-    def _pinged(self, event: PingAccepted) -> None:
+    def _pinged(self, event: PingArrived) -> None:
         now = self._clock()
         self._pinged_at.setdefault(event.topic, now)
         if len(self._pinged_at) > PINGS_KEPT:
             self._pinged_at.popitem(last=False)
         self.recorder.pinged(event, now)
+
+    def _unwanted(self, event: PingsUnwanted) -> None:
+        for topic in event.topics:
+            self._pinged_at.pop(topic, None)
 
     def _fetched(self, event: TopicFetched) -> None:
         self.fetches["changed" if event.changed else "unchanged"] += 1

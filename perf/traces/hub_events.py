@@ -24,8 +24,8 @@ from perf.traces.sampling import Sampler
 from perf.traces.schema import COLUMN_NAMES, SCHEMA_VERSION, Domain, StepOutcome, TraceRecord, TraceStep
 from perf.traces.writer import TraceWriter
 from push_hub.delivery.events import Delivered, DeliveryFailed, FanoutFinished, PublicationAccepted
-from push_hub.events import PingAccepted
-from push_hub.intake.events import DocumentArrived, FetchFailed, TopicFetched
+from push_hub.events import PingArrived, PingRefused
+from push_hub.intake.events import DocumentArrived, FetchFailed, PingsUnwanted, TopicFetched
 
 REMEMBERED_PUBLICATIONS: Final = 100_000
 REMEMBERED_TOPICS: Final = 100_000
@@ -123,8 +123,13 @@ class HubTracer:
             case FanoutFinished():
                 self._record(event.publication, TraceStep.FINISHED, at)
                 self.flush()
-            case PingAccepted():
+            case PingArrived():
                 remember(self._pinged, event.topic, self._pinged.get(event.topic, at))
+            case PingRefused():
+                self._pinged.pop(event.topic, None)
+            case PingsUnwanted():
+                for topic in event.topics:
+                    self._pinged.pop(topic, None)
             case DocumentArrived():
                 remember(self._fetched, event.topic, at)
             case TopicFetched() if not event.changed:

@@ -1,6 +1,6 @@
 """What happened in the intake: small, past tense, for whoever observes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from push_hub.intake.trouble import FetchTrouble
@@ -15,7 +15,7 @@ class PingsStored:
 class PingsUnwanted:
     """Nobody wants these topics: remembered for a while, and not fetched."""
 
-    count: int
+    topics: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,7 +224,7 @@ class Intake:
             self._observe(PingsStored(len(topics)))
             added = done.result()
             if added.unwanted:
-                self._observe(PingsUnwanted(len(added.unwanted)))
+                self._observe(PingsUnwanted(added.unwanted))
             for topic in added.unwanted:
                 self._elsewhere.pinged(topic)
             if added.gone:

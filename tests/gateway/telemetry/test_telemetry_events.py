@@ -20,8 +20,8 @@ from gateway.telemetry.series import SECONDS_KEPT, EventRate, Latency
 from gateway.telemetry.telemetry import EVENTS_KEPT, Telemetry, both
 from identifiers import Identifier, ItemId
 from push_hub.delivery.events import Delivered, DeliveryFailed, FanoutFinished, OutcomesSaved, PublicationAccepted
-from push_hub.events import PingAccepted
-from push_hub.intake.events import FetchFailed, TopicFetched
+from push_hub.events import PingAccepted, PingArrived, PingRefused
+from push_hub.intake.events import FetchFailed, PingsUnwanted, TopicFetched
 from push_hub.model import Dialect, HubSubscription, SignatureMethod
 from serving.events import LimitReached, RequestBroke
 from tests.gateway.admin.admin_world import admin_world
@@ -50,7 +50,7 @@ CROSSING = Crossing(
 
 
 def published_here(telemetry: Telemetry, clock: Clock, number: int = 1) -> None:
-    telemetry.observe(PingAccepted(TOPIC))
+    telemetry.observe(PingArrived(TOPIC))
     clock.now += 0.01
     telemetry.observe(PublicationAccepted(number, TOPIC, 100, clock.now))
     clock.now += 0.01
@@ -113,12 +113,27 @@ def test_a_publication_from_the_network_is_joined_with_what_the_hub_makes_of_it(
     assert telemetry.from_network == 1
 
 
+@pytest.mark.parametrize("end", [PingAccepted(TOPIC), PingRefused(TOPIC), PingsUnwanted([TOPIC])], ids=repr)
+def test_a_ping_is_counted_with_what_came_of_it_and_with_nothing_later(end: object) -> None:
+    clock = Clock()
+    telemetry = Telemetry(clock)
+    telemetry.observe(PingArrived(TOPIC))
+    expected = 0
+    if isinstance(end, PingAccepted):  # a quick one is acknowledged together with its publication, and told after it
+        telemetry.observe(PublicationAccepted(1, TOPIC, 10, clock.now + 0.01))
+        expected = 1
+    telemetry.observe(end)
+    telemetry.observe(PublicationAccepted(2, TOPIC, 10, clock.now + 500.0))
+    assert telemetry.intake.histogram.count == expected
+    assert telemetry.intake.histogram.total == pytest.approx(0.01 * expected)
+
+
 def test_pings_that_come_to_nothing_leave_no_way() -> None:
     telemetry = Telemetry(Clock())
-    telemetry.observe(PingAccepted(TOPIC))
+    telemetry.observe(PingArrived(TOPIC))
     telemetry.observe(TopicFetched(TOPIC, 304, False, None))
     assert telemetry.recorder.ways(TOPIC) == []
-    telemetry.observe(PingAccepted(TOPIC))
+    telemetry.observe(PingArrived(TOPIC))
     telemetry.observe(FetchFailed(TOPIC, "no answer", None))
     telemetry.observe(PublicationAccepted(1, TOPIC, 10, 1001.0))
     (way,) = telemetry.recorder.ways(TOPIC)

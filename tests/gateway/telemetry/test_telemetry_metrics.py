@@ -73,7 +73,7 @@ async def test_numbers_of_both_domains_follow_what_happens(world: AdminWorld) ->
     assert there is not None
     assert there.published.total == 3
     assert there.export.histogram.count == 3
-    assert there.intake.histogram.count == 3
+    assert there.intake.histogram.count == 2, "when the first ping came, domain B did not know that anybody wants it"
 
 
 async def test_matches_are_counted_where_the_rendezvous_is_elsewhere(world: AdminWorld) -> None:

@@ -97,14 +97,14 @@ async def test_a_publication_is_followed_from_ping_to_callback_across_the_networ
     assert [row["step"] for row in at_home] == ["delivered", "finished"], "the neighbour of the publisher has it too"
     crossed = [row for row in crossed if row not in at_home]
     told = [(row["step"], row["node"], row["domain"]) for row in crossed if row["step"] != "finished"]
-    # The hub tells of a ping, and of what it accepted, when that is on disk; a fast fetch or export may come first.
-    assert sorted(told[:-5]) == [  # type: ignore[type-var]
-        ("accepted", "b", "push"),
-        ("fetched", "b", "push"),
+    # The hub tells of what it accepted when that is on disk, and its other readers may be quicker to hear of it.
+    assert [step for step in told if step[1:] == ("b", "push")] == [
         ("pinged", "b", "push"),
-        ("published", "b", "psirp"),
+        ("fetched", "b", "push"),
+        ("accepted", "b", "push"),
     ]
-    assert told[-5:] == [
+    assert [step for step in told if step[1:] != ("b", "push")] == [
+        ("published", "b", "psirp"),
         ("forwarded", "n1", "psirp"),
         ("forwarded", "n2", "psirp"),
         ("received", "a", "psirp"),

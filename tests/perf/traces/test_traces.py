@@ -23,7 +23,7 @@ from perf.traces.schema import COLUMN_NAMES, COLUMNS, Domain, StepOutcome, Trace
 from perf.traces.synth import SynthConfig, synthesise
 from perf.traces.writer import TraceWriter, WriterConfig
 from push_hub.delivery.events import Delivered, DeliveryFailed, FanoutFinished, PublicationAccepted
-from push_hub.events import PingAccepted
+from push_hub.events import PingArrived
 from push_hub.intake.events import FetchFailed, TopicFetched
 from push_hub.model import Dialect, HubSubscription, SignatureMethod
 
@@ -137,8 +137,8 @@ def subscription(number: int) -> HubSubscription:
 
 
 def hub_events() -> Iterator[object]:
-    yield PingAccepted("t")
-    yield PingAccepted("t")
+    yield PingArrived("t")
+    yield PingArrived("t")
     yield PublicationAccepted(1, "t", 1400, 0.0)
     yield TopicFetched("t", 200, changed=True, new_entries=1)
     yield Delivered(1, subscription(7), 200, 1, 0.0)
@@ -146,9 +146,9 @@ def hub_events() -> Iterator[object]:
     yield DeliveryFailed(1, subscription(9), "no", 3, given_up=True, at=0.0)
     yield FanoutFinished(1, 0.0)
     yield Delivered(1, subscription(8), 200, 2, 0.0)
-    yield PingAccepted("unchanged")
+    yield PingArrived("unchanged")
     yield TopicFetched("unchanged", 304, changed=False, new_entries=None)
-    yield PingAccepted("gone")
+    yield PingArrived("gone")
     yield FetchFailed("gone", "404", None)
     yield PublicationAccepted(2, "unchanged", 5, 0.0)
     yield object()

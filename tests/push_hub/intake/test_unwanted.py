@@ -99,7 +99,7 @@ async def test_a_ping_that_nobody_wants_is_one_row_and_no_request(tmp_path: Path
         assert setup.fetch.asked == []
         assert [setup.rows(table) for table in ("pings", "topics", "sources", "publications")] == [0] * 4
         assert sorted(setup.unwanted) == [TOPIC, "http://other.example/"]
-        assert sum(event.count for event in setup.events if isinstance(event, PingsUnwanted)) == 3
+        assert sum(len(event.topics) for event in setup.events if isinstance(event, PingsUnwanted)) == 3
         assert setup.gateway.told == [TOPIC, "http://other.example/", TOPIC]
 
 
