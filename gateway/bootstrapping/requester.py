@@ -40,6 +40,8 @@ from push_hub.model import HubPublication as HubPublication
 from storage import StorageError
 
 PAGE = 500
+A_WITHDRAWAL = 20.0
+"""Seconds; a node goes on for less with what it withdraws."""
 
 
 @dataclass(slots=True)
@@ -285,7 +287,7 @@ class Requester:
         item = self._naming.of_topic(Topic.parse(answer.topic))
         reason = f"the manager of its zone says: {answer.reason}"
         try:
-            if (await self._client.explain(item.sid, item.rid)).publishers:
+            if await self._has_publisher(item, answer):
                 return
             for topic in list(self._spellings.get(answer.topic, ())):
                 after = 0
@@ -295,6 +297,16 @@ class Requester:
                         await self._hub.deny(topic, subscription.callback, reason)
         except (PsirpError, NotAttachedError, StorageError) as error:
             self._failed(answer.topic, str(error))
+
+    async def _has_publisher(self, item: ItemId, answer: RequestAnswer) -> bool:
+        """The manager's node is named as one until those who want an item have what was published last."""
+        until = self._clock() + A_WITHDRAWAL
+        while (await self._client.explain(item.sid, item.rid)).publishers:
+            known = self.request_table.answer(zone_of(Topic.parse(answer.topic).host).domain, answer.topic)
+            if self._clock() >= until or (known is not None and known.accepted):
+                return True
+            await asyncio.sleep(self._config.tick)
+        return False
 
     # In the background.
 
