@@ -6,7 +6,7 @@ raises: a fault of its own is counted.
 
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from exchange.model import EntryRefused, EntryTaken
@@ -97,8 +97,8 @@ class Telemetry:
             PublicationAccepted: self._accepted,
             FanoutFinished: self._finished,
             PingArrived: self._pinged,
-            PingRefused: lambda event: self._pinged_at.pop(event.topic, None),
-            PingsUnwanted: self._unwanted,
+            PingRefused: lambda event: self._no_ping((event.topic,)),
+            PingsUnwanted: lambda event: self._no_ping(event.topics),
             TopicFetched: self._fetched,
             FetchFailed: self._fetch_failed,
             DocumentRefused: self._document_refused,
@@ -159,8 +159,8 @@ class Telemetry:
             self._pinged_at.popitem(last=False)
         self.recorder.pinged(event, now)
 
-    def _unwanted(self, event: PingsUnwanted) -> None:
-        for topic in event.topics:
+    def _no_ping(self, topics: Sequence[str]) -> None:
+        for topic in topics:
             self._pinged_at.pop(topic, None)
 
     def _fetched(self, event: TopicFetched) -> None:
