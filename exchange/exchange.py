@@ -142,6 +142,8 @@ class Exchange:
         self.counters.appended += 1
         walks = self._walks
         walks.last = max(walks.last, appended.position)
+        if appended.entry is not None:
+            walks.newest.put(appended.entry, appended.previous)
         bounds = self.config.retention
         if appended.count > bounds.count or appended.bytes > bounds.bytes:
             self._full[item] = (appended.count, appended.bytes)

@@ -135,6 +135,10 @@ class Appended:
     count: int = 0
     """Entries of the item that are in the log now, and their bytes."""
     bytes: int = 0
+    entry: LogEntry | None = None
+    """What was put into the log, if the engine says so: whoever is handed it need not read it."""
+    previous: int = 0
+    """Where the entry of the item before it stands; 0: there is none."""
 
 
 class SessionState(StrEnum):

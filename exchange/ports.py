@@ -77,6 +77,9 @@ class Log(Protocol):
 
     async def put_marks(self, marks: Sequence[Mark]) -> None: ...
 
+    def put_marks_soon(self, marks: Sequence[Mark]) -> Awaitable[None]:
+        """Nobody waits for them: they share a commit with what comes next, or are written in a moment."""
+
     async def mark(self, source: str, key: str) -> int | bytes | None: ...
 
     async def names_like(self, part: str, limit: int) -> list[str]:

@@ -24,6 +24,7 @@ from exchange.model import (
     SessionKey,
     WorkStumbled,
 )
+from exchange.newest import NewestEntries
 from exchange.ports import Log, PassOverError, SessionReader, Sessions, Wanted
 from exchange.router import Router
 from exchange.session_queues import SessionQueues
@@ -56,6 +57,7 @@ class Walks:
         self.fleeting: dict[SessionKey, dict[ItemId, int]] = {}
         """Cursors of sessions that end with the process."""
         self.away: set[SessionKey] = set()
+        self.newest = NewestEntries(log.gateway)
         self._log = log
         self._sessions = sessions
         self._router = router
@@ -162,9 +164,14 @@ class Walks:
         key, item = walk
         wanted = self.wanted(key, item)
         while True:
+            position = await self.cursor(key, item)
+            entries = self.newest.behind(wanted, position)
+            if entries is not None and not entries:
+                break
             interests = await self._router.interests_of(key, item)
-            entries = await self._log.after(wanted, await self.cursor(key, item), PAGE, PAGE_BYTES) if interests else []
-            if not entries:
+            if entries is None and interests:
+                entries = await self._log.after(wanted, position, PAGE, PAGE_BYTES)
+            if not entries or not interests:
                 break
             for entry in entries:
                 if not await self._hand_over(reader, key, entry, interests):

@@ -89,7 +89,7 @@ class Identifier:
 ROOT_SCOPE: Final = Identifier(bytes(IDENTIFIER_BYTES))
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True, order=True, eq=True)
 class ItemId:
     """The name of one item in PSIRP: its scope and its rendezvous id."""
 
@@ -112,7 +112,16 @@ class ItemId:
             raise IdentifierSyntaxError(text, position, f"in the Rid: {_problem(error)}") from None
 
     def __bytes__(self) -> bytes:
-        return bytes(self.sid) + bytes(self.rid)
+        return self.sid._value + self.rid._value
+
+    # Written out: what is keyed by items asks a hundred times for each publication.
+    def __hash__(self) -> int:
+        return hash((self.rid._value, self.sid._value))
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not ItemId:
+            return NotImplemented
+        return self.rid._value == other.rid._value and self.sid._value == other.sid._value
 
     def __str__(self) -> str:
         return f"{self.sid}{PAIR_SEPARATOR}{self.rid}"

@@ -22,13 +22,16 @@ import ipaddress
 import re
 from dataclasses import dataclass
 from enum import IntFlag
-from functools import cached_property
-from typing import Final, Self
+from functools import cached_property, lru_cache
+from typing import Final
 
 import idna
 
 MAX_TOPIC_BYTES: Final = 8192
 MAX_HOST_CHARACTERS: Final = 253
+REMEMBERED: Final = 1024
+REMEMBERED_BYTES: Final = 1024
+"""How many topics are remembered as they were read, and how long they may be."""
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 _UNRESERVED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
@@ -65,7 +68,12 @@ class Topic:
     query: str | None
 
     @classmethod
-    def parse(cls, url: str) -> Self:
+    def parse(cls, url: str) -> "Topic":
+        # A publication's topic is read at each door that it passes.
+        return _parsed(url) if len(url) <= REMEMBERED_BYTES else cls._parse(url)
+
+    @classmethod
+    def _parse(cls, url: str) -> "Topic":
         parts = _split(url)
         scheme = parts["scheme"].lower()
         if scheme not in DEFAULT_PORTS:
@@ -106,6 +114,9 @@ class Topic:
 
     def __str__(self) -> str:
         return self.url
+
+
+_parsed = lru_cache(maxsize=REMEMBERED)(Topic._parse)
 
 
 def canonical_host(host: str) -> str:

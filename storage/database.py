@@ -110,8 +110,9 @@ class Database:
         self._marked = None if clock is None else ClockMark.of(clock)
         self._max_waiting = max_waiting
         self._closing = threading.Event()
-        self._changed = threading.Condition(threading.Lock())
+        self._guard = threading.Lock()
         """Guards what follows, up to `_soon`."""
+        self._changed = threading.Condition(self._guard)
         self._waiting: deque[_Job[Any]] = deque()
         self._handed: _Group | None = None
         self._is_taken = False
@@ -187,7 +188,7 @@ class Database:
         the database. Raises `DatabaseBusyError` when too many pieces are waiting.
         """
         job = _Job(work, Future[T](), None if self._queue is None else self._queue.came())
-        with self._changed:
+        with self._guard:
             if self._closing.is_set():
                 raise DatabaseClosedError(f"{self._path} is closed")
             if len(self._waiting) >= self._max_waiting:
@@ -258,21 +259,21 @@ class Database:
     def _borrowed(self) -> bool:
         """Take the writer's connection for a query, if nobody else wants it. A reader's cache is void after each
         commit, and the loop reads some rows of the same pages for each publication; the writer's cache stays."""
-        with self._changed:
+        with self._guard:
             if self._is_taken or self._waiting or self._closing.is_set():
                 return False
             self._is_taken = True
             return True
 
     def _given_back(self) -> None:
-        with self._changed:
+        with self._guard:
             self._is_taken = False
             if self._waiting or self._closing.is_set():
                 self._changed.notify()
 
     def close(self) -> None:
         """Finish the writes that are queued, then close. Idempotent."""
-        with self._changed:
+        with self._guard:
             if not self._closing.is_set():
                 self._closing.set()
                 while self._soon:
@@ -312,7 +313,7 @@ class Database:
         loop = self._soon_loop
         if not self._soon or loop is None:
             return
-        with self._changed:
+        with self._guard:
             if self._is_taken or self._thread_is_next:
                 self._loop_waits = loop
                 return
@@ -331,7 +332,7 @@ class Database:
         outcomes: list[_Outcome] = []
         with contextlib.suppress(sqlite3.Error):  # the thread finds outcomes missing, and runs each job alone
             self._run(jobs, outcomes)
-        with self._changed:
+        with self._guard:
             self._handed = _Group(loop, jobs, outcomes)
             self._changed.notify()
 
@@ -362,7 +363,7 @@ class Database:
     def _next_task(self) -> _Group | list[_Job[Any]] | None:
         """Wait for something to do, and take the connection. An empty list: look at the clocks. None: the end."""
         patience = None if self._clock is None else MARK_EVERY
-        with self._changed:
+        with self._guard:
             while True:
                 if self._handed is not None:
                     group, self._handed = self._handed, None
@@ -389,7 +390,7 @@ class Database:
 
     def _free(self, was_handed: bool) -> asyncio.AbstractEventLoop | None:
         """Give the connection back: loop and thread take turns. Says which loop waits for its turn."""
-        with self._changed:
+        with self._guard:
             self._is_taken = False
             self._thread_is_next = was_handed and bool(self._waiting)
             if self._thread_is_next:

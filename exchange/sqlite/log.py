@@ -2,7 +2,8 @@
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from exchange.judging import Judgement, Reached, Ruling, Twin, judge
@@ -24,6 +25,8 @@ from storage import Database, Transaction
 
 REMOVED_AT_ONCE = 500
 TWINS_LOOKED_AT = 64
+MARKS_WAIT = 0.1
+"""Seconds that marks nobody waits for wait for a commit that they can share."""
 SHORT_BODY = 64 * 1024
 """Bytes that are written on the event loop; longer ones are for the writer's thread."""
 
@@ -215,6 +218,9 @@ class SqliteLog:
     async def put_marks(self, marks: Sequence[Mark]) -> None:
         await self._database.transact(partial(_put_marks, tuple(marks)))
 
+    def put_marks_soon(self, marks: Sequence[Mark]) -> Awaitable[None]:
+        return self._database.transact(partial(_put_marks, tuple(marks)), MARKS_WAIT)
+
     async def mark(self, source: str, key: str) -> int | bytes | None:
         rows = self._database.read("SELECT value FROM exchange_marks WHERE source = ? AND key = ?", (source, key))
         return rows[0][0] if rows else None
@@ -309,8 +315,13 @@ def _insert(
         ),
     )
     _reach(tx, item, origin, position, now_ms)
-    ((count, size),) = tx.execute("SELECT count, bytes FROM exchange_items WHERE item = ?", (item,))
-    return Appended(origin, int(position), True, count, size)
+    ((count, size, previous),) = tx.execute(
+        "SELECT count, bytes, (SELECT max(position) FROM exchange_log WHERE item = ?1 AND position < ?2) "
+        "FROM exchange_items WHERE item = ?1",
+        (item, position),
+    )
+    kept = replace(draft, published_ms=draft.published_ms or now_ms, origin=origin, known=known)
+    return Appended(origin, position, True, count, size, LogEntry(position, origin, via, kept, now_ms), previous or 0)
 
 
 def _reach(tx: Transaction, item: bytes, origin: OriginId, position: int, now_ms: int) -> None:

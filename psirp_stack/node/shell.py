@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -96,6 +97,7 @@ class RunningNode:
         if self._queues is not None:
             settings, observer = replace(settings, tell_sending=True), self._queues.observe
         self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
         self._close_stores = close_stores
         self._links: dict[LinkNumber, Link] = {}
         self._watched: list[int] = []
@@ -316,7 +318,9 @@ class RunningNode:
         promise.add_done_callback(lambda _: self._soon(kept))
 
     def _soon(self, action: Callable[[], None]) -> None:
-        if not self._loop.is_closed():
+        if threading.get_ident() == self._thread:
+            self._loop.call_soon(action)
+        elif not self._loop.is_closed():
             self._loop.call_soon_threadsafe(action)
 
     def _arm(self) -> None:

@@ -3,7 +3,9 @@
 Contents are read back when somebody asks for them; only what is not stored yet, and the current version, is in memory.
 """
 
+import asyncio
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 
@@ -54,6 +56,8 @@ TRANSPORT_TABLES = [
 ]
 """To be given to `Database.open`."""
 
+SHORT_CONTENT = 64 * 1024
+"""Bytes that are written on the event loop."""
 _COLUMNS = "number, version_id, sha256, published_ms, attributes, content, authentication"
 
 
@@ -103,7 +107,7 @@ class StoredVersions:
     def add(self, version: Version) -> "Future[None] | None":
         if version.number != self.next_number:
             raise ValueError(f"the next version is {self.next_number}, not {version.number}")
-        stored = self._database.write(partial(_insert, self._key, version))
+        stored = _promised(self._database, partial(_insert, self._key, version), len(version.content))
         self._pending.append((version, stored))
         return stored
 
@@ -195,6 +199,31 @@ def _insert(key: bytes, version: Version, tx: Transaction) -> None:
 
 def _delete_before(key: bytes, oldest: int, tx: Transaction) -> None:
     tx.execute("DELETE FROM transport_version WHERE item = ? AND number < ?", (key, oldest))
+
+
+def _promised(database: Database, work: Callable[[Transaction], None], size: int) -> "Future[None]":
+    """Short work goes where a loop's other work goes, and shares its commit."""
+    if size > SHORT_CONTENT or not _is_on_loop():
+        return database.write(work)
+    promise: Future[None] = Future()
+
+    def told(done: "asyncio.Future[None]") -> None:
+        error = None if done.cancelled() else done.exception()
+        if error is not None:
+            promise.set_exception(error)
+        else:
+            promise.set_result(None)
+
+    database.transact(work).add_done_callback(told)
+    return promise
+
+
+def _is_on_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def on_disk(database: Database, boot: int, limits: RetentionLimits | None = None) -> VersionsFor:

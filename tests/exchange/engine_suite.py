@@ -5,6 +5,7 @@ class TestSqlite(EngineSuite):
     async def opened(self, place): ...
 """
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
@@ -149,6 +150,13 @@ class EngineSuite(ABC):
             assert await log.mark("source", "other") == b"\x00\xff"
             await log.put_marks([Mark("source", "k", 8)])
             assert await log.mark("source", "k") == 8
+            soon = asyncio.ensure_future(log.put_marks_soon([Mark("source", "k", 9)]))
+            await log.append(draft(b"three"), "notes", 1)
+            await soon
+            await asyncio.ensure_future(log.put_marks_soon([Mark("source", "other", 10)]))
+        async with self.opened(tmp_path) as (log, _):
+            assert await log.mark("source", "k") == 9
+            assert await log.mark("source", "other") == 10
 
     async def test_retention_by_count_and_bytes_leaves_the_newest_and_what_is_not_taken(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as (log, _):

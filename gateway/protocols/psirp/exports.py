@@ -1,11 +1,14 @@
 """What this gateway publishes in the network, and by which name: kept in the gateway's store."""
 
 import asyncio
+from collections import OrderedDict
 from functools import partial
 
 from exchange.sqlite.rows import item_from
 from identifiers import ItemId
 from storage import Database, Transaction
+
+REMEMBERED = 4_096
 
 
 class ExportStore:
@@ -13,6 +16,8 @@ class ExportStore:
 
     def __init__(self, database: Database) -> None:
         self.database = database
+        self._known: OrderedDict[ItemId, str] = OrderedDict()
+        """Which adapter publishes an item, of those asked for last: every publication asks."""
 
     def exports(self, after: bytes, limit: int) -> list[ItemId]:
         rows = self.database.read("SELECT item FROM exports WHERE item > ? ORDER BY item LIMIT ?", (after, limit))
@@ -28,14 +33,25 @@ class ExportStore:
 
     def exporter(self, item: ItemId) -> str | None:
         """The adapter that publishes an item."""
+        known = self._known.get(item)
+        if known is not None:
+            return known
         rows = self.database.read("SELECT adapter FROM exports WHERE item = ?", (bytes(item),))
-        return str(rows[0][0]) if rows else None
+        if not rows:
+            return None
+        self._known[item] = str(rows[0][0])
+        if len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+        return str(rows[0][0])
 
     async def export(self, item: ItemId, adapter: str, what: str) -> None:
         await asyncio.wrap_future(self.database.write(partial(_export, item, adapter, what)))
 
     async def unexport(self, item: ItemId) -> None:
-        await asyncio.wrap_future(self.database.write(partial(_unexport, item)))
+        try:
+            await asyncio.wrap_future(self.database.write(partial(_unexport, item)))
+        finally:
+            self._known.pop(item, None)
 
 
 def _export(item: ItemId, adapter: str, what: str, tx: Transaction) -> None:

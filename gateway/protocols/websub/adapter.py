@@ -54,6 +54,8 @@ class WebsubAdapter:
         """Topics whose subscribers came or went, and whether there are any now; looked at in this order."""
         self._news = asyncio.Event()
         self._busy: set[str] = set()
+        self._sure_from: int | None = None
+        """No publication of the hub behind this one can be in the log already; None: any may be."""
         self._tasks: list[asyncio.Task[None]] = []
         hub.add_listener(self)
 
@@ -153,15 +155,22 @@ class WebsubAdapter:
             try:
                 page = self._hub.delivery.own_after(position, PAGE)
                 if not page:
+                    self._sure_from = position
                     await self._wake.wait()
                     continue
                 await self._export_page(page)
                 position = page[-1].id
                 # Until it is written, positions of topics say what is in the log already.
-                await log.put_marks([Mark(self.name, "", position)])
+                marked = asyncio.ensure_future(log.put_marks_soon([Mark(self.name, "", position)]))
+                marked.add_done_callback(self._marked)
             except StorageError as error:
+                self._sure_from = None  # some of the page are there, and it is read again
                 self._tell(GatewayStoreFailed(str(error)))
                 await asyncio.sleep(LONGEST_WAIT)
+
+    def _marked(self, done: "asyncio.Future[None]") -> None:
+        if not done.cancelled() and (error := done.exception()) is not None:
+            self._tell(GatewayStoreFailed(str(error)))
 
     async def _export_page(self, page: Sequence[HubPublication]) -> None:
         by_topic: dict[str, list[HubPublication]] = {}
@@ -178,7 +187,9 @@ class WebsubAdapter:
 
     async def _export_topic(self, publications: list[HubPublication], gate: asyncio.Semaphore) -> None:
         async with gate:
-            reached = _number(await self._control.exchange.log.mark(self.name, publications[0].topic))
+            reached = 0
+            if self._sure_from is None or publications[0].id <= self._sure_from:
+                reached = _number(await self._control.exchange.log.mark(self.name, publications[0].topic))
             for publication in publications:
                 if publication.id > reached:
                     await self._export_one(publication)
