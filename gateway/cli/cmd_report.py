@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from gateway.cli.errors import CommandError
 
 if TYPE_CHECKING:
-    from perf.pipeline.tables import DifferenceRow
+    from perf.pipeline.tables import DifferenceRow, ReceiverRow
 
 DEFAULT_OUT = Path("report")
-STEPS = 9
+STEPS = 8
 TOLERANCE = 5.0
 NEEDS = "psph report needs Spark and matplotlib: install psph[analytics]"
 
@@ -52,15 +52,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="with --compare: how much larger a median may be; in long runs any difference is significant; "
         f"default: {TOLERANCE:g}",
     )  # fmt: skip
-    how.add_argument("--live", action="store_true", help="follow one run: a table that refreshes, until Ctrl-C")
+    how.add_argument(
+        "--live",
+        action="store_true",
+        help="follow one run (the directories of its processes): a table, until Ctrl-C",
+    )
     parser.add_argument("--seconds", type=float, help="with --live: stop after so many seconds")
 
 
 def run(args: argparse.Namespace) -> int:
     if args.compare and len(args.runs) != 2:
         raise CommandError(f"--compare wants two runs, not {len(args.runs)}")
-    if args.live and len(args.runs) != 1:
-        raise CommandError(f"--live follows one run, not {len(args.runs)}")
     try:
         import matplotlib  # noqa: F401
         import pyarrow  # type: ignore[import-untyped] # noqa: F401
@@ -111,22 +113,42 @@ def _report(args: argparse.Namespace) -> int:
     print(f"report: {report.page}")
     if not args.compare:
         return 0
-    slower = regressions(analysis.between_runs, args.tolerance)
-    for worse in slower:
-        print(f"REGRESSION in {worse.within}: median {worse.first_p50_ms:.3g} ms to {worse.second_p50_ms:.3g} ms")
-    return 1 if slower else 0
+    worse = regressions(analysis.between_runs, args.tolerance)
+    for one in worse:
+        print(
+            f"REGRESSION in {one.within}, {one.stage}: {one.measure} {one.first_ms:.3g} ms to {one.second_ms:.3g} ms "
+            f"({one.low_ms:+.3g} to {one.high_ms:+.3g} ms)"
+        )
+    lost = more_lost(analysis.receivers, names)
+    for line in lost:
+        print(f"REGRESSION: {line}")
+    return 1 if worse or lost else 0
 
 
 def regressions(rows: "Sequence[DifferenceRow]", tolerance: float) -> "list[DifferenceRow]":
-    """Where the second run is slower end to end: significantly, and by more than `tolerance` percent."""
-    return [
-        row
-        for row in rows
-        if row.stage == "end_to_end"
-        and row.significant
-        and row.slower > 0.5
-        and row.second_p50_ms > row.first_p50_ms * (1 + tolerance / 100)
-    ]
+    """Where the second run is worse in any stage, percentile or variation: for certain, by more than `tolerance` %."""
+    return [row for row in rows if row.certain and row.difference_ms > row.first_ms * tolerance / 100]
+
+
+def more_lost(rows: "Sequence[ReceiverRow]", runs: Sequence[str]) -> list[str]:
+    """Where the second run lost more than the first, with an interval of the difference of two shares on one side."""
+    from perf.pipeline.statistics import share_difference
+
+    totals = {
+        run: (
+            sum(row.missed for row in rows if row.run == run and row.subscriber is None),
+            sum(row.expected for row in rows if row.run == run and row.subscriber is None),
+        )
+        for run in runs
+    }
+    (missed, of), (missed_then, of_then) = (totals[run] for run in runs[:2])
+    if not of or not of_then:
+        return []
+    low, high = share_difference(missed, of, missed_then, of_then)
+    if low <= 0:
+        return []
+    shares = f"{missed / of:.2%} of what receivers should have got, then {missed_then / of_then:.2%}"
+    return [f"lost {shares} ({low:+.2%} to {high:+.2%})"]
 
 
 def _live(args: argparse.Namespace) -> int:
@@ -134,10 +156,12 @@ def _live(args: argparse.Namespace) -> int:
     from perf.pipeline.session import open_session
     from perf.traces.run import load_run
 
-    load_run(args.runs[0])
+    names = {load_run(directory).run for directory in args.runs}
+    if len(names) != 1:
+        raise CommandError(f"--live follows one run, whose processes may have a directory each, not {len(names)} runs")
     session = open_session(args.master, args.memory)
     try:
-        follow(session, args.runs[0], args.out, seconds=args.seconds)
+        follow(session, args.runs, args.out, seconds=args.seconds)
     finally:
         session.stop()
     return 0

@@ -15,6 +15,7 @@ from gateway.protocols.psirp.adapter import NETWORK
 from gateway.telemetry.plain import Plain, plain
 from gateway.telemetry.recorder import FlightRecorder, PublicationPath
 from gateway.telemetry.series import EventRate, Latency
+from psirp_stack.control.courier import ControlArrived, ControlSent
 from push_hub.delivery.events import (
     BacklogRefused,
     Delivered,
@@ -43,7 +44,18 @@ PUBLICATIONS_KEPT = 20_000
 """Publications whose time of acceptance is remembered, so that the delay of their deliveries is known."""
 PINGS_KEPT = 10_000
 FAILURES_KEPT = 2_000
-QUIET = frozenset({CanaryArrived, Delivered, EntryTaken, OutcomesSaved, PingArrived, PingsStored})
+QUIET = frozenset(
+    {
+        CanaryArrived,
+        ControlArrived,
+        ControlSent,
+        Delivered,
+        EntryTaken,
+        OutcomesSaved,
+        PingArrived,
+        PingsStored,
+    }
+)
 """Events that are counted and not listed: there are too many, or others say the same."""
 
 

@@ -4,7 +4,8 @@ Rows are stitched once into a working directory; every table is then an aggregat
 to the driver.
 """
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -12,9 +13,12 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from perf.pipeline.clocks import ApparentDelay, ClockOffset, estimate_offsets
+from perf.pipeline.clocks import ClockModel, model_clocks
+from perf.pipeline.comparisons import between_rows, count_blocks, crossing_rows, strata_of
+from perf.pipeline.corrections import correct, find_delays, window_width
 from perf.pipeline.correlation import correlation_rows
-from perf.pipeline.distributions import MS, count_cells, histogram_rows, latency_rows, rank_tests, time_rows
+from perf.pipeline.distributions import MS, count_cells, histogram_rows, latency_rows, time_rows
+from perf.pipeline.losses import receiver_rows, receivers, settle_endings
 from perf.pipeline.reading import observed_usable, read_traces
 from perf.pipeline.stitching import PUBLICATION, Ending, stitch
 from perf.pipeline.tables import (
@@ -24,20 +28,22 @@ from perf.pipeline.tables import (
     EndingRow,
     FileRow,
     HistogramRow,
+    HoleRow,
     LatencyRow,
     LoadRow,
     QualityRow,
+    ReceiverRow,
     RunNodeRow,
     SaturationRow,
     TimeRow,
 )
-from perf.traces.files import FileState, Inventory, take_inventory
-from perf.traces.schema import Domain
+from perf.traces.coverage import EVER, Observed, find_coverage
+from perf.traces.files import FileState, Inventory, broken_inside, take_inventory
+from perf.traces.schema import CONTROL_STAGE
 
 ROWS_A_PARTITION: Final = 400_000
 KEEPS_UP: Final = 0.95
 """A load is kept up with when at least this share of it is completed a second."""
-CROSSING_STAGES: Final = ("end_to_end", "fan_out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,8 @@ class Analysis:
     between_runs: Sequence[DifferenceRow]
     correlation: Sequence[CorrelationRow]
     endings: Sequence[EndingRow]
+    receivers: Sequence[ReceiverRow]
+    coverage: Sequence[HoleRow]
     loads: Sequence[LoadRow]
     saturation: Sequence[SaturationRow]
     over_time: Sequence[TimeRow]
@@ -78,41 +86,57 @@ def analyse(
     stitch(records, partitions).write.mode("overwrite").parquet(stitched_path)
     counts = {name: int(count) for name, count in observation.get.items()}
     stitched = session.read.parquet(stitched_path)
-    tick("comparing clocks")
     stages = stitched.where(F.col("stage") != PUBLICATION)
-    offsets = estimate_offsets(find_crossings(stages))
-    corrected = correct(session, stages, offsets)
+    publications = stitched.where(F.col("stage") == PUBLICATION)
+    runs = [run.run for run in inventory.runs]
+    tick("comparing clocks")
+    nodes = _nodes(stages)
+    several = {run for run in runs if len({node.row.clock for node in nodes if node.row.run == run}) > 1}
+    widths = {run: window_width(end - begin) for run, (begin, end) in _spans(nodes).items() if run in several}
+    models = model_clocks(find_delays(stages, widths))
+    corrected = correct(session, stages.where(F.col("stage") != CONTROL_STAGE), models)
+    doubtful = Observation("doubtful")
+    watched = corrected.observe(
+        doubtful,
+        F.count_if(F.col("latency_ns") < 0).alias("negative"),
+        F.count_if(F.col("latency_ns").isNull()).alias("stepped"),
+    )
     latencies = corrected.where("latency_ns >= 0")
-    nodes, spans, negative = _nodes_and_spans(corrected)
     tick("counting latencies")
-    cells = count_cells(latencies).localCheckpoint()
+    cells = count_cells(watched.where("latency_ns >= 0")).localCheckpoint()
+    counts |= {name: int(count) for name, count in doubtful.get.items()}
     tick("percentiles")
     latency = latency_rows(latencies, cells)
-    tick("rank tests")
-    crossing = _crossing(cells, latency, [run.run for run in inventory.runs])
-    between = _between_runs(cells, latency, [run.run for run in inventory.runs])
+    tick("losses and loads")
+    broken = broken_inside(inventory) if _lost_inside(inventory, counts) else ()
+    observed = find_coverage(inventory, broken)
+    known = receivers(stages).localCheckpoint()
+    settled = settle_endings(session, publications, known, observed.holes)
+    by_load = _by_load(publications)
+    loads = _loads(by_load)
+    tick("comparing")
+    blocks = count_blocks(session, latencies, strata_of({(one.run, one.load): one.span for one in by_load}))
     tick("correlation")
     correlation = correlation_rows(latencies)
     tick("variation over time")
-    over_time = time_rows(latencies, spans)
-    tick("losses and loads")
-    publications = stitched.where(F.col("stage") == PUBLICATION)
-    loads = _loads(publications)
+    over_time = time_rows(latencies, _spans(nodes))
     return Analysis(
         inventory=inventory,
         files=_file_rows(inventory),
-        quality=_quality(inventory, counts, negative),
+        quality=_quality(inventory, counts, observed),
         latency=latency,
-        crossing=crossing,
-        between_runs=between,
+        crossing=crossing_rows(blocks, latency, _total(by_load, "both"), runs),
+        between_runs=between_rows(blocks, latency, _total(by_load, "publications"), runs),
         correlation=correlation,
-        endings=_endings(publications),
+        endings=_endings(publications, settled),
+        receivers=receiver_rows(session, stages, publications, known, observed.holes),
+        coverage=_hole_rows(observed, _spans(nodes)),
         loads=loads,
         saturation=_saturation(loads),
         over_time=over_time,
         histogram=histogram_rows(cells),
-        clocks=[_clock_row(offset) for offset in offsets],
-        nodes=nodes,
+        clocks=_clock_rows(models, nodes),
+        nodes=[node.row for node in nodes],
     )
 
 
@@ -121,129 +145,158 @@ def partitions_for(rows: int, cores: int) -> int:
     return max(min(cores, 2), min(4096, -(-rows // ROWS_A_PARTITION)))
 
 
-def correct(session: SparkSession, stages: DataFrame, offsets: Sequence[ClockOffset]) -> DataFrame:
-    """`latency_ns`: what `raw_ns` would be if all clocks showed the same time."""
-    rows = [(offset.run, offset.clock, round(offset.offset_ns)) for offset in offsets if offset.estimated]
-    frame = stages
-    for end in ("from", "to"):
-        table = session.createDataFrame(rows, f"run string, clock_{end} string, ahead_{end} bigint")
-        frame = frame.join(F.broadcast(table), ["run", f"clock_{end}"], "left")
-    ahead = F.coalesce(F.col("ahead_to"), F.lit(0)) - F.coalesce(F.col("ahead_from"), F.lit(0))
-    # Times of one clock were subtracted on that clock: nothing to correct there, and `ahead` is 0.
-    return frame.withColumn("latency_ns", F.col("raw_ns") - ahead).drop("ahead_from", "ahead_to")
+@dataclass(frozen=True, slots=True)
+class _Node:
+    row: RunNodeRow
+    begin_ns: int
+    end_ns: int
+    wall_ahead_ns: int
+    """How far its wall clock was ahead of its monotonic one, at first."""
 
 
-def find_crossings(stages: DataFrame) -> list[ApparentDelay]:
-    """The smallest apparent delay between every two clocks that a publication went between."""
-    between = stages.where("clock_from <> clock_to")
-    found = between.groupBy("run", "stage", "clock_from", "clock_to").agg(
-        F.min("raw_ns").alias("least"), F.count(F.lit(1)).alias("count")
-    )
-    best: dict[tuple[str, str, str], ApparentDelay] = {}
-    # The shortest stage says most about the clocks: it has the least delay in it.
-    for row in found.collect():
-        key = (row["run"], row["clock_from"], row["clock_to"])
-        if key not in best or row["least"] < best[key].least_ns:
-            best[key] = ApparentDelay(*key, row["least"], row["count"])
-    return list(best.values())
-
-
-def _nodes_and_spans(corrected: DataFrame) -> tuple[list[RunNodeRow], dict[str, tuple[int, int]], int]:
+def _nodes(stages: DataFrame) -> list[_Node]:
     found = (
-        corrected.groupBy("run", "node", "clock_to")
+        stages.groupBy("run", "node", "clock_to")
         .agg(
             F.count(F.lit(1)).alias("rows"),
             (F.max("wall_ahead_ns") - F.min("wall_ahead_ns")).alias("moved"),
             F.min("start_ns").alias("begin"),
             F.max("start_ns").alias("end"),
-            F.sum(F.when(F.col("latency_ns") < 0, 1).otherwise(0)).alias("negative"),
+            F.min(F.struct("start_ns", "wall_ahead_ns"))["wall_ahead_ns"].alias("ahead"),
         )
         .collect()
     )
+    nodes = [
+        _Node(
+            RunNodeRow(row["run"], row["node"], row["clock_to"], row["rows"], row["moved"] / MS),
+            row["begin"], row["end"], row["ahead"],
+        )
+        for row in found
+    ]  # fmt: skip
+    return sorted(nodes, key=lambda node: (node.row.run, node.row.node, node.row.clock))
+
+
+def _spans(nodes: Sequence[_Node]) -> dict[str, tuple[int, int]]:
+    """From the first start to the last of each run."""
     spans: dict[str, tuple[int, int]] = {}
-    for row in found:
-        begin, end = spans.get(row["run"], (row["begin"], row["end"]))
-        spans[row["run"]] = (min(begin, row["begin"]), max(end, row["end"]))
-    nodes = [RunNodeRow(row["run"], row["node"], row["clock_to"], row["rows"], row["moved"] / MS) for row in found]
-    return sorted(nodes, key=lambda row: (row.run, row.node, row.clock)), spans, sum(row["negative"] for row in found)
+    for node in nodes:
+        begin, end = spans.get(node.row.run, (node.begin_ns, node.end_ns))
+        spans[node.row.run] = (min(begin, node.begin_ns), max(end, node.end_ns))
+    return spans
 
 
-def _medians(latency: Sequence[LatencyRow]) -> dict[tuple[str, str, str], float]:
-    return {(row.run, row.stage, row.domain): row.p50_ms for row in latency if row.by == "all"}
-
-
-def _crossing(cells: DataFrame, latency: Sequence[LatencyRow], runs: Sequence[str]) -> list[DifferenceRow]:
-    """Publications that crossed PSIRP against those that stayed in their domain, run by run."""
-    medians = _medians(latency)
+def _clock_rows(models: Sequence[ClockModel], nodes: Sequence[_Node]) -> list[ClockRow]:
+    ahead = {(node.row.run, node.row.clock): node.wall_ahead_ns for node in reversed(nodes)}
+    begins: dict[tuple[str, str], int] = {}
+    for node in nodes:
+        key = (node.row.run, node.row.clock)
+        begins[key] = min(begins.get(key, node.begin_ns), node.begin_ns)
     rows = []
-    # `domain` is what is compared, so the run takes its place as the group.
-    both = cells.where(F.col("stage").isin(*CROSSING_STAGES)).select(
-        "stage", F.col("run").alias("domain"), F.col("domain").alias("side"), "bucket", "count"
+    for model in models:
+        own_ahead, reference_ahead = ahead.get((model.run, model.clock), 0), ahead.get((model.run, model.reference), 0)
+        begin = begins.get((model.run, model.clock), 0) - own_ahead
+        for number, piece in enumerate(model.pieces, start=1):
+            at = max(piece.begin_ns, begin)
+            offset = at + own_ahead - (piece.reference_ns(at) + reference_ahead)
+            rows.append(
+                ClockRow(
+                    model.run, model.reference, model.clock, number, (at - begin) / 1e9, offset / MS,
+                    # The piece maps its own time to the reference's: a clock that runs fast has a rate below 0.
+                    (1 / (1 + piece.rate) - 1) * 1e6,
+                    None if piece.margin_ns is None else piece.margin_ns / MS, piece.margin_ns is not None,
+                    model.exchanges,
+                )
+            )  # fmt: skip
+    return rows
+
+
+def _hole_rows(observed: Observed, spans: Mapping[str, tuple[int, int]]) -> list[HoleRow]:
+    """Holes that lie within the run: what was before and after it is no news."""
+    rows = []
+    for hole in observed.holes:
+        begin, end = spans.get(hole.run, (0, 0))
+        if hole.begin_ns < end and hole.end_ns > begin:
+            first = None if hole.begin_ns == -EVER else (hole.begin_ns - begin) / 1e9
+            last = None if hole.end_ns == EVER else (hole.end_ns - begin) / 1e9
+            rows.append(HoleRow(hole.run, hole.node, first, last, hole.why))
+    return rows
+
+
+def _lost_inside(inventory: Inventory, counts: Mapping[str, int]) -> bool:
+    """Whether fewer rows came than the files' footers promise."""
+    return counts["columnar"] < sum(file.rows for file in inventory.readable if file.rows is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """Publications of one offered load; `both` had local and crossed deliveries."""
+
+    run: str
+    load: float | None
+    publications: int
+    completed: int
+    both: int
+    span: tuple[int, int]
+    delivered_ns: int | None
+
+
+def _by_load(publications: DataFrame) -> list[_Load]:
+    found = publications.groupBy("run", "load").agg(
+        F.count(F.lit(1)).alias("publications"),
+        F.count_if(F.col("ending") == Ending.COMPLETE).alias("completed"),
+        F.count_if("both").alias("both"),
+        F.min("start_ns").alias("begin"),
+        F.max("start_ns").alias("end"),
+        F.max("last_delivered").alias("delivered"),
     )
-    tests = rank_tests(both, F.col("side") == Domain.PUSH.value, F.col("side") == Domain.PSIRP.value)
-    for (stage, run), test in sorted(tests.items()):
-        if run in runs:
-            rows.append(
-                DifferenceRow(
-                    stage, run, Domain.PUSH.value, Domain.PSIRP.value, test.first, test.second,
-                    medians[run, stage, Domain.PUSH.value], medians[run, stage, Domain.PSIRP.value],
-                    test.u, test.z, test.p, test.slower, test.significant,
-                )
-            )  # fmt: skip
-    return rows
+    rows = [
+        _Load(
+            row["run"], row["load"], row["publications"], row["completed"], row["both"], (row["begin"], row["end"]),
+            row["delivered"],
+        )
+        for row in found.collect()
+    ]  # fmt: skip
+    return sorted(rows, key=lambda row: (row.run, row.load or 0.0))
 
 
-def _between_runs(cells: DataFrame, latency: Sequence[LatencyRow], runs: Sequence[str]) -> list[DifferenceRow]:
-    """Every later run against the first."""
-    medians = _medians(latency)
-    rows = []
-    for other in runs[1:]:
-        tests = rank_tests(cells, F.col("run") == runs[0], F.col("run") == other)
-        for (stage, domain), test in sorted(tests.items()):
-            rows.append(
-                DifferenceRow(
-                    stage, domain, runs[0], other, test.first, test.second, medians[runs[0], stage, domain],
-                    medians[other, stage, domain], test.u, test.z, test.p, test.slower, test.significant,
-                )
-            )  # fmt: skip
-    return rows
+def _total(loads: Sequence[_Load], what: str) -> dict[str, int]:
+    totals: dict[str, int] = defaultdict(int)
+    for load in loads:
+        totals[load.run] += getattr(load, what)
+    return totals
 
 
-def _endings(publications: DataFrame) -> list[EndingRow]:
+def _endings(publications: DataFrame, settled: Mapping[tuple[str, str], int]) -> list[EndingRow]:
     def ended(how: str) -> Column:
-        return F.sum(F.when(F.col("ending") == how, 1).otherwise(0)).alias(how)
+        return F.count_if(F.col("ending") == how).alias(how)
 
     found = publications.groupBy("run").agg(
         F.count(F.lit(1)).alias("publications"),
-        *(ended(how) for how in (Ending.COMPLETE, Ending.LOST, Ending.NO_START, Ending.NO_END)),
+        *(ended(how) for how in (Ending.COMPLETE, Ending.NO_START, Ending.NO_END)),
         *(F.sum(name).alias(name) for name in ("deliveries", "given_up", "twice", "same")),
     )
     rows = [
         EndingRow(
-            row["run"], row["publications"], row[Ending.COMPLETE], row[Ending.LOST], row[Ending.NO_START],
-            row[Ending.NO_END], row["deliveries"], row["given_up"], row["twice"], row["same"],
+            row["run"], row["publications"], row[Ending.COMPLETE], settled.get((row["run"], Ending.LOST), 0),
+            settled.get((row["run"], Ending.NOT_OBSERVED), 0), row[Ending.NO_START], row[Ending.NO_END],
+            row["deliveries"], row["given_up"], row["twice"], row["same"],
         )
         for row in found.collect()
     ]  # fmt: skip
     return sorted(rows, key=lambda row: row.run)
 
 
-def _loads(publications: DataFrame) -> list[LoadRow]:
-    complete = F.col("ending") == Ending.COMPLETE
-    found = publications.where("load is not null").groupBy("run", "load").agg(
-        F.count(F.lit(1)).alias("publications"),
-        F.sum(F.when(complete, 1).otherwise(0)).alias("completed"),
-        F.min("start_ns").alias("begin"),
-        F.max("last_delivered").alias("end"),
-    )  # fmt: skip
+def _loads(by_load: Sequence[_Load]) -> list[LoadRow]:
     rows = []
-    for row in found.collect():
-        seconds = (row["end"] - row["begin"]) / 1e9 if row["end"] is not None else 0.0
+    for one in by_load:
+        if one.load is None:
+            continue
+        seconds = (one.delivered_ns - one.span[0]) / 1e9 if one.delivered_ns is not None else 0.0
         # n arrivals at a steady rate span n - 1 intervals.
-        achieved = (row["completed"] - 1) / seconds if seconds > 0 and row["completed"] > 1 else None
-        keeps_up = achieved is not None and achieved >= KEEPS_UP * row["load"]
-        rows.append(LoadRow(row["run"], row["load"], row["publications"], row["completed"], achieved, keeps_up))
-    return sorted(rows, key=lambda row: (row.run, row.load))
+        achieved = (one.completed - 1) / seconds if seconds > 0 and one.completed > 1 else None
+        keeps_up = achieved is not None and achieved >= KEEPS_UP * one.load
+        rows.append(LoadRow(one.run, one.load, one.publications, one.completed, achieved, keeps_up))
+    return rows
 
 
 def _saturation(loads: Sequence[LoadRow]) -> list[SaturationRow]:
@@ -265,7 +318,7 @@ def _file_rows(inventory: Inventory) -> list[FileRow]:
     ]
 
 
-def _quality(inventory: Inventory, counts: dict[str, int], negative: int) -> list[QualityRow]:
+def _quality(inventory: Inventory, counts: Mapping[str, int], observed: Observed) -> list[QualityRow]:
     promised = sum(file.rows for file in inventory.readable if file.rows is not None)
     rows = [
         QualityRow("files read", len(inventory.readable)),
@@ -277,16 +330,11 @@ def _quality(inventory: Inventory, counts: dict[str, int], negative: int) -> lis
         QualityRow("rows of an older schema", counts["older"]),
         QualityRow("rows that are no record", counts["unusable"]),
         QualityRow("rows lost to files that broke in the middle", promised - counts["columnar"]),
-        QualityRow("latencies below zero, left out", negative),
+        QualityRow("latencies below zero, left out", counts["negative"]),
+        QualityRow("latencies at a moment when a clock stepped, left out", counts["stepped"]),
+        QualityRow("processes of which no file can be read", len(observed.unseen)),
         QualityRow("records dropped while tracing", sum(run.dropped for run in inventory.runs)),
         QualityRow("records removed by rotation", sum(run.removed for run in inventory.runs)),
         QualityRow("runs without an end", sum(run.ended_ns is None for run in inventory.runs)),
     ]
     return [row for row in rows if row.count or row.what in ("files read", "rows read")]
-
-
-def _clock_row(offset: ClockOffset) -> ClockRow:
-    return ClockRow(
-        offset.run, offset.reference, offset.clock, offset.offset_ns / MS, offset.margin_ns / MS,
-        offset.estimated, offset.crossings,
-    )  # fmt: skip

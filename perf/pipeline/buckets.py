@@ -24,6 +24,10 @@ def bucket(value: Column, bits: int = LATENCY_BITS) -> Column:
     return shift.cast("long") * F.lit(1 << bits) + top
 
 
+def payload_class(payload: Column) -> Column:
+    return bucket(payload, PAYLOAD_BITS)
+
+
 def bucket_of(value: int, bits: int = LATENCY_BITS) -> int:
     """The same in Python."""
     shift = max(value.bit_length() - (bits + 1), 0)

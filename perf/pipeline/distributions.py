@@ -1,4 +1,4 @@
-"""Latency tables from counts by bucket: means, exact percentiles, jitter, rank tests, slices of time.
+"""Latency tables from counts by bucket: means, exact percentiles, jitter, slices of time.
 
 Percentiles are exact (nearest rank), in two passes that both grow linearly: the first counts rows by bucket, which
 says in which bucket a rank lies and how far in; the second looks only at the rows of those buckets and counts their
@@ -12,8 +12,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from perf.pipeline.buckets import LATENCY_BITS, PAYLOAD_BITS, bucket, lowest_of, middle_of
-from perf.pipeline.statistics import RankTest, mann_whitney
+from perf.pipeline.buckets import LATENCY_BITS, PAYLOAD_BITS, bucket, lowest_of, middle_of, payload_class
+from perf.pipeline.stitching import LIKE_HOP, LIKE_LOAD, LIKE_PAYLOAD
 from perf.pipeline.tables import HistogramRow, LatencyRow, TimeRow
 
 MS: Final = 1e6
@@ -21,10 +21,8 @@ QUANTILES: Final = (0.25, 0.5, 0.75, 0.9, 0.99, 0.999)
 GROUP: Final = ("run", "stage", "domain", "by", "value")
 PLOT_BITS: Final = 3
 SLICES: Final = 60
-
-
-def payload_class(payload: Column) -> Column:
-    return bucket(payload, PAYLOAD_BITS)
+CLASSES: Final = {"all": 0, "payload": LIKE_PAYLOAD, "hop": LIKE_HOP, "load": LIKE_LOAD}
+"""What a row is grouped by, and what says that the publication before was of the same class."""
 
 
 def count_cells(latencies: DataFrame) -> DataFrame:
@@ -37,37 +35,48 @@ def count_cells(latencies: DataFrame) -> DataFrame:
             F.sum(F.col("latency_ns").cast("double")).alias("sum"),
             F.min("latency_ns").alias("least"),
             F.max("latency_ns").alias("most"),
-            F.sum(F.col("step_ns").cast("double")).alias("steps"),
-            F.count("step_ns").alias("step_count"),
+            *(part for name, bit in CLASSES.items() for part in _steps(name, bit)),
+            F.max("margin_ns").alias("margin"),
+            F.count_if(F.col("margin_ns").isNull()).alias("unmeasured"),
         )
     )
 
 
-def dimensions(payload: Column) -> Column:
-    """The groups that a row belongs to; without what it does not say."""
+def _steps(name: str, bit: int) -> list[Column]:
+    """Differences to the publication before, where that is of the same class."""
+    step = F.abs(F.col("step_ns"))
+    if bit:
+        step = F.when(F.col("like").bitwiseAND(bit) != 0, step)
+    return [F.sum(step.cast("double")).alias(f"steps_{name}"), F.count(step).alias(f"step_count_{name}")]
+
+
+def dimensions(payload: Column, carried: Sequence[str] = ()) -> Column:
+    """The groups that a row belongs to; without what it does not say. `carried` are columns of each class."""
 
     def of(name: str, value: Column) -> Column:
-        return F.struct(F.lit(name).alias("by"), value.cast("double").alias("value"))
+        more = [F.col(f"{column}_{name}").alias(column) for column in carried]
+        return F.struct(F.lit(name).alias("by"), value.cast("double").alias("value"), *more)
 
     return F.array(of("all", F.lit(0)), of("payload", payload), of("hop", F.col("hop")), of("load", F.col("load")))
 
 
-def _by_dimension(frame: DataFrame, payload: Column) -> DataFrame:
-    spread = frame.withColumn("of", F.explode(dimensions(payload)))
-    return spread.select("*", "of.by", "of.value").drop("of").where("value is not null")
+def _by_dimension(frame: DataFrame, payload: Column, carried: Sequence[str] = ()) -> DataFrame:
+    spread = frame.withColumn("of", F.explode(dimensions(payload, carried)))
+    names = [f"of.{name}" for name in ("by", "value", *carried)]
+    return spread.select("*", *names).drop("of").where("value is not null")
 
 
 def latency_rows(latencies: DataFrame, cells: DataFrame) -> list[LatencyRow]:
-    rolled = _by_dimension(cells, F.col("payload")).groupBy(*GROUP, "bucket").agg(
-        *(F.sum(name).alias(name) for name in ("count", "sum", "steps", "step_count")),
+    rolled = _by_dimension(cells, F.col("payload"), ("steps", "step_count")).groupBy(*GROUP, "bucket").agg(
+        *(F.sum(name).alias(name) for name in ("count", "sum", "steps", "step_count", "unmeasured")),
         F.min("least").alias("least"),
-        F.max("most").alias("most"),
+        *(F.max(name).alias(name) for name in ("most", "margin")),
     )  # fmt: skip
     rolled = rolled.localCheckpoint()
     totals = rolled.groupBy(*GROUP).agg(
-        *(F.sum(name).alias(name) for name in ("count", "sum", "steps", "step_count")),
+        *(F.sum(name).alias(name) for name in ("count", "sum", "steps", "step_count", "unmeasured")),
         F.min("least").alias("least"),
-        F.max("most").alias("most"),
+        *(F.max(name).alias(name) for name in ("most", "margin")),
     )
     values = {(*_group(row), row["quantile"]): float(row["latency_ns"]) for row in _exact(latencies, rolled).collect()}
     rows = [_latency_row(row, [values[(*_group(row), quantile)] for quantile in QUANTILES]) for row in totals.collect()]
@@ -113,39 +122,8 @@ def _latency_row(row: Row, at: Sequence[float]) -> LatencyRow:
         row["run"], row["stage"], row["domain"], row["by"], value, row["count"], row["sum"] / row["count"] / MS,
         row["least"] / MS, p50, p90, p99, p999, row["most"] / MS,
         row["steps"] / row["step_count"] / MS if row["step_count"] else None, p75 - p25,
+        None if row["unmeasured"] else row["margin"] / MS,
     )  # fmt: skip
-
-
-def rank_test(cells: DataFrame, first: Column, second: Column) -> DataFrame:
-    """Rank sums of two samples by stage and domain. `domain` is what the caller made of it in `cells`.
-
-    Latencies in one bucket count as tied; they differ by less than 1/1024, which is less than clocks can tell.
-    """
-    counts = cells.groupBy("stage", "domain", "bucket").agg(
-        F.sum(F.when(first, F.col("count")).otherwise(0)).alias("a"),
-        F.sum(F.when(second, F.col("count")).otherwise(0)).alias("b"),
-    )
-    running = Window.partitionBy("stage", "domain").orderBy("bucket")
-    both = (F.col("a") + F.col("b")).cast("double")
-    before = F.sum(both).over(running) - both
-    ranked = counts.withColumn("middle", before + (both + 1) / 2).withColumn("t", both)
-    return (
-        ranked.groupBy("stage", "domain")
-        .agg(
-            F.sum("a").alias("first"),
-            F.sum("b").alias("second"),
-            F.sum(F.col("a") * F.col("middle")).alias("rank_sum"),
-            F.sum(F.col("t") * F.col("t") * F.col("t") - F.col("t")).alias("ties"),
-        )
-        .where("first > 0 and second > 0")
-    )
-
-
-def rank_tests(cells: DataFrame, first: Column, second: Column) -> dict[tuple[str, str], RankTest]:
-    return {
-        (row["stage"], row["domain"]): mann_whitney(row["first"], row["second"], row["rank_sum"], row["ties"])
-        for row in rank_test(cells, first, second).collect()
-    }
 
 
 def histogram_rows(cells: DataFrame) -> list[HistogramRow]:

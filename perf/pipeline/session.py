@@ -35,6 +35,7 @@ def open_session(
         .config("spark.sql.ansi.enabled", "true")
         # A file that breaks in the middle costs its rows, which are counted, not the whole report.
         .config("spark.sql.files.ignoreCorruptFiles", "true")
+        .config("spark.hadoop.parquet.page.verify-checksum.enabled", "true")
         .config("spark.sql.shuffle.partitions", "8")
         .config("spark.executor.memory", memory)
     )

@@ -1,24 +1,15 @@
 """The few formulas of statistics that are needed, on numbers that Spark has already summed up. No Spark, no scipy.
 
-Normal and Student's t distributions are enough here: a Mann-Whitney U of samples above twenty or so is normal to a
-very good approximation, also with ties once its variance is corrected for them, and traces have thousands. scipy would
-be a large dependency for two functions. Below `FEW` in either sample the answer says so.
+Student's t and Wilson's score are enough here; scipy would be a large dependency for two functions.
 """
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
-FEW: Final = 20
 SIGNIFICANT: Final = 0.01
 _TINY: Final = 1e-300
 _ENOUGH: Final = 1e-15
 _MOST_TERMS: Final = 10_000
-
-
-def normal_p(z: float) -> float:
-    """Two-sided p of a standard normal value."""
-    return math.erfc(abs(z) / math.sqrt(2))
 
 
 def student_p(t: float, degrees: float) -> float:
@@ -66,36 +57,20 @@ def incomplete_beta(a: float, b: float, x: float) -> float:
     return front * value
 
 
-@dataclass(frozen=True, slots=True)
-class RankTest:
-    """Mann-Whitney U of two samples. `slower` is how likely a value of the second is above one of the first."""
-
-    first: int
-    second: int
-    u: float
-    z: float
-    p: float
-    slower: float
-
-    @property
-    def few(self) -> bool:
-        return min(self.first, self.second) < FEW
-
-    @property
-    def significant(self) -> bool:
-        return self.p < SIGNIFICANT
+def wilson(count: int, of: int, z: float = 1.959964) -> tuple[float, float]:
+    """Where a share lies, by Wilson's score: also for shares that are nearly none or nearly all."""
+    share = count / of
+    middle = share + z * z / (2 * of)
+    away = z * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
+    return (middle - away) / (1 + z * z / of), (middle + away) / (1 + z * z / of)
 
 
-def mann_whitney(first: int, second: int, rank_sum_of_first: float, ties: float) -> RankTest:
-    """From the sum of mid-ranks of the first sample and the sum of t^3 - t over tied groups, continuity corrected."""
-    if not first or not second:
-        return RankTest(first, second, math.nan, math.nan, math.nan, math.nan)
-    u = rank_sum_of_first - first * (first + 1) / 2
-    both = first * second
-    total = first + second
-    variance = both / 12 * ((total + 1) - ties / (total * (total - 1)))
-    away = u - both / 2
-    if variance <= 0:
-        return RankTest(first, second, u, 0.0, 1.0, 1 - u / both)
-    z = math.copysign(max(abs(away) - 0.5, 0.0), away) / math.sqrt(variance)
-    return RankTest(first, second, u, z, normal_p(z), 1 - u / both)
+def share_difference(first: int, of_first: int, second: int, of_second: int) -> tuple[float, float]:
+    """Where the difference of two shares lies (Newcombe's interval)."""
+    one, two = first / of_first, second / of_second
+    (low_one, high_one), (low_two, high_two) = wilson(first, of_first), wilson(second, of_second)
+    away = two - one
+    return (
+        away - math.hypot(two - low_two, high_one - one),
+        away + math.hypot(high_two - two, one - low_one),
+    )

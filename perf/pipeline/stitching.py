@@ -6,18 +6,23 @@ wide. The result depends on the rows only, not on the files or the order they ca
 """
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
+from perf.pipeline.buckets import payload_class
 from perf.pipeline.reading import STEP_CODES, rounded
-from perf.traces.schema import RESOURCE_STEPS, STAGES, Domain, LatencyStage, StepOutcome, TraceStep
+from perf.traces.schema import CONTROL_STEPS, RESOURCE_STEPS, STAGES, Domain, LatencyStage, StepOutcome, TraceStep
 
 PUBLICATION: Final = "publication"
 """The `stage` of the rows that tell how a publication ended."""
 KEY: Final = ("key", "run", "publication")
 """`key` is a hash of the two: Spark compares the first eight bytes of what it sorts by, and those should tell."""
+LIKE_PAYLOAD: Final = 1
+LIKE_HOP: Final = 2
+LIKE_LOAD: Final = 4
 ORDER: Final = ("node", "code", "delivery", "hop", "outcome")
 STARTS: Final = (TraceStep.PINGED, TraceStep.ACCEPTED, TraceStep.SUBSCRIBE_ARRIVED)
 
@@ -28,21 +33,30 @@ class Ending:
     COMPLETE: Final = "complete"
     NO_START: Final = "no start"
     NO_END: Final = "no end"
+    NOT_RECEIVED: Final = "not received"
+    """Given to PSIRP, and received by nobody that traces tell of: lost or not observed, which `coverage` tells."""
     LOST: Final = "lost"
+    NOT_OBSERVED: Final = "not observed"
 
 
 def stitch(records: DataFrame, partitions: int) -> DataFrame:
-    """Usable records in, latencies out; `raw_ns` is not yet corrected for the offset of clocks."""
+    """Usable records in, latencies out; `raw_ns` is a difference of monotonic times, whichever clocks they are from."""
     codes = F.create_map(*(F.lit(part) for step, code in STEP_CODES.items() for part in (step.value, code)))
     of_publications = records.where(~F.col("step").isin([step.value for step in RESOURCE_STEPS]))
     narrow = of_publications.select(
         "run", "publication", codes[F.col("step")].cast("byte").alias("code"), "domain", "node", "topic", "payload",
-        "hop", "delivery", rounded(F.col("load")).alias("load"), "monotonic_ns", "wall_ns", "clock", "outcome",
+        item_id().alias("item"), "hop", "delivery", rounded(F.col("load")).alias("load"), "monotonic_ns",
+        "wall_ns", "clock", "outcome",
     )  # fmt: skip
     shuffled = narrow.withColumn("key", F.xxhash64("run", "publication")).repartition(partitions, "key")
     rows = _with_windows(shuffled)
     stages = rows.select(*_common_columns(), F.explode(_stage_rows()).alias("of")).where("of.start is not null")
     return _with_successive_differences(_latencies(stages), partitions)
+
+
+def item_id() -> Column:
+    """What publications of one topic share in both domains, as a hash. Forwarders know the item alone."""
+    return F.xxhash64("run", F.coalesce("topic", F.concat("sid", "rid")))
 
 
 def _is(step: TraceStep) -> Column:
@@ -100,6 +114,9 @@ def _with_windows(rows: DataFrame) -> DataFrame:
             "finished": count(counted & _is(TraceStep.FINISHED)),
             "twice": count(delivered & twice),
             "same": count(F.col("same_record")),
+            "near": count(counted & delivered & (F.col("crossed") == 0)),
+            "far": count(counted & delivered & (F.col("crossed") == 1)),
+            "item": F.max(F.when(~_is(TraceStep.FORWARDED), F.col("item"))).over(of_publication),
             "given_up": count(delivered & (F.col("outcome") == StepOutcome.FAILED.value) & (F.col("occurrence") == 1)),
             "last_delivered": F.max(F.when(counted & delivered, F.col("wall_ns"))).over(of_publication),
             "place": F.row_number().over(in_order),
@@ -116,9 +133,9 @@ def _common_columns() -> list[Column]:
     names = (
         "key", "run", "publication", "domain", "node", "topic", "delivery", "clock", "wall_ns", "monotonic_ns", "hop",
         "hops_here", "crossed", "size", "offered", "starts", "published", "received", "deliveries", "finished",
-        "twice", "same", "given_up", "last_delivered",
+        "twice", "same", "given_up", "last_delivered", "near", "far", "item",
     )  # fmt: skip
-    return [F.col(name) for name in names]
+    return [F.col(name) for name in names] + [F.col(f"any_{TraceStep.PUBLISHED}").alias("given")]
 
 
 def _stage_rows() -> Column:
@@ -126,7 +143,9 @@ def _stage_rows() -> Column:
 
     def start(stage: LatencyStage) -> Column:
         prefix = "here" if stage.same_node else "any"
-        return F.coalesce(*(F.col(f"{prefix}_{step}") for step in stage.starts))
+        first = F.coalesce(*(F.col(f"{prefix}_{step}") for step in stage.starts))
+        # From a step to the same step is from one node to another.
+        return F.when(first["node"] != F.col("node"), first) if stage.end in stage.starts else first
 
     def of(stage: LatencyStage) -> Column:
         return F.struct(F.lit(stage.name).alias("stage"), start(stage).alias("start"))
@@ -141,20 +160,18 @@ def _stage_rows() -> Column:
     itself = F.struct("wall_ns", "monotonic_ns", "clock", "node")
     first = F.coalesce(F.col(f"any_{TraceStep.PINGED}"), F.col(f"any_{TraceStep.ACCEPTED}"), itself)
     own = F.array(F.struct(F.lit(PUBLICATION).alias("stage"), first.alias("start")))
-    return F.when(F.col("place") == 1, F.concat(chosen, own)).otherwise(chosen)
+    is_control = F.col("code").isin([STEP_CODES[step] for step in CONTROL_STEPS])
+    return F.when((F.col("place") == 1) & ~is_control, F.concat(chosen, own)).otherwise(chosen)
 
 
 def _latencies(rows: DataFrame) -> DataFrame:
     start = F.col("of.start")
-    one_clock = start["clock"] == F.col("clock")
+    two_clocks = start["clock"] != F.col("clock")
     is_publication = F.col("of.stage") == PUBLICATION
-    raw = F.when(one_clock, F.col("monotonic_ns") - start["monotonic_ns"]).otherwise(
-        F.col("wall_ns") - start["wall_ns"]
-    )
     crossed = (F.col("crossed") == 1) | (F.col("domain") == Domain.PSIRP.value)
     ending = (
         F.when(F.col("starts") == 0, Ending.NO_START)
-        .when((F.col("published") > 0) & (F.col("received") == 0), Ending.LOST)
+        .when((F.col("published") > 0) & (F.col("received") == 0), Ending.NOT_RECEIVED)
         .when((F.col("deliveries") == 0) & (F.col("finished") == 0), Ending.NO_END)
         .otherwise(Ending.COMPLETE)
     )
@@ -179,14 +196,45 @@ def _latencies(rows: DataFrame) -> DataFrame:
         start["clock"].alias("clock_from"),
         F.col("clock").alias("clock_to"),
         (F.col("wall_ns") - F.col("monotonic_ns")).alias("wall_ahead_ns"),
-        F.when(~is_publication, raw).alias("raw_ns"),
+        F.when(two_clocks, start["monotonic_ns"]).alias("from_ns"),
+        F.when(two_clocks, F.col("monotonic_ns")).alias("to_ns"),
+        F.when(two_clocks, F.col("wall_ns") - start["wall_ns"]).alias("wall_raw_ns"),
+        F.when(~is_publication, F.col("monotonic_ns") - start["monotonic_ns"]).alias("raw_ns"),
         F.when(is_publication, ending).alias("ending"),
-        *map(only_publication, ("deliveries", "twice", "same", "given_up", "last_delivered")),
+        F.col("item").alias("item"),
+        "delivery",
+        ((F.col("near") > 0) & (F.col("far") > 0)).alias("both"),
+        F.when(is_publication | (F.col("of.stage") == "end_to_end"), F.col("key")).alias("key"),
+        F.when(is_publication, F.col("given")["wall_ns"]).alias("published_ns"),
+        F.when(is_publication, F.col("given")["node"]).alias("publisher"),
+        *map(only_publication, ("starts", "deliveries", "twice", "same", "given_up", "last_delivered")),
     )
 
 
 def _with_successive_differences(stages: DataFrame, partitions: int) -> DataFrame:
-    """|delay - delay of the publication before| in the same flow. An offset of clocks cancels out."""
+    """Signed: delay less the delay of the publication before in the same flow. An offset of clocks cancels out.
+
+    `like` says in what the two are of one class: a bit each for payload, hop and load.
+    """
     flow = Window.partitionBy("flow").orderBy("start_ns", "raw_ns")
     spread = stages.repartition(partitions, "flow")
-    return spread.withColumn("step_ns", F.abs(F.col("raw_ns") - F.lag("raw_ns").over(flow)))
+    of = F.struct("raw_ns", payload_class(F.col("payload")).alias("payload"), "hop", "load")
+    before = F.col("before")
+    bits = (
+        F.when(before[name].eqNullSafe(value), bit).otherwise(0)
+        for name, value, bit in (
+            ("payload", payload_class(F.col("payload")), LIKE_PAYLOAD),
+            ("hop", F.col("hop"), LIKE_HOP),
+            ("load", F.col("load"), LIKE_LOAD),
+        )
+    )
+    return (
+        spread.withColumn("before", F.lag(of).over(flow))
+        .withColumns(
+            {
+                "step_ns": F.col("raw_ns") - before["raw_ns"],
+                "like": reduce(lambda one, other: one + other, bits).cast("byte"),
+            }
+        )
+        .drop("before")
+    )

@@ -22,6 +22,8 @@ class LatencyRow:
     most_ms: float
     jitter_ms: float | None
     iqr_ms: float
+    margin_ms: float | None
+    """How far off clocks may make it at most: 0 within one clock, None when only wall clocks say how they relate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +40,28 @@ class CorrelationRow:
 
 @dataclass(frozen=True, slots=True)
 class DifferenceRow:
-    """Mann-Whitney U of `second` against `first`; `slower` is how likely a latency of `second` is the larger one.
+    """One figure of `second` less that of `first`, with its interval by block bootstrap.
 
-    `within` is what both have in common: the run when domains are compared, the domain when runs are.
+    `within` is what both have in common: the run when domains are compared, the domain when runs are. `certain` when
+    the interval, widened by what clocks may be off, is on one side of zero and clocks are off by at most half of it.
     """
 
     stage: str
     within: str
     first: str
     second: str
+    measure: str
+    publications: int
     first_count: int
     second_count: int
-    first_p50_ms: float
-    second_p50_ms: float
-    u: float
-    z: float
-    p: float
-    slower: float
-    significant: bool
+    first_ms: float
+    second_ms: float
+    difference_ms: float
+    low_ms: float
+    high_ms: float
+    margin_ms: float | None
+    blocks: int
+    certain: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +72,43 @@ class EndingRow:
     publications: int
     complete: int
     lost: int
+    not_observed: int
     no_start: int
     no_end: int
     deliveries: int
     deliveries_given_up: int
     duplicate_deliveries: int
     duplicate_records: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverRow:
+    """What a node, or a subscriber at it, should have got from its first publication to its last, while observed.
+
+    `unknown` were due while it was not observed; `after_last` were published when it had got its last: it had left, or
+    everything was lost from then on.
+    """
+
+    run: str
+    node: str
+    subscriber: str | None
+    expected: int
+    received: int
+    missed: int
+    missed_share: float | None
+    unknown: int
+    after_last: int
+
+
+@dataclass(frozen=True, slots=True)
+class HoleRow:
+    """A time in which a node was not observed, in seconds of the run; None: from ever, or for ever."""
+
+    run: str
+    node: str
+    from_s: float | None
+    to_s: float | None
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +157,21 @@ class HistogramRow:
 
 @dataclass(frozen=True, slots=True)
 class ClockRow:
+    """One straight piece of a clock against its reference: how far ahead its wall clock is, and how fast that grows.
+
+    A clock that stepped has several. Without a margin nothing was estimated, and wall clocks are believed.
+    """
+
     run: str
     reference: str
     clock: str
+    piece: int
+    from_s: float | None
     ahead_ms: float
-    margin_ms: float
+    drift_ppm: float
+    margin_ms: float | None
     estimated: bool
-    crossings: int
+    exchanges: int
 
 
 @dataclass(frozen=True, slots=True)

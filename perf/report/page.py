@@ -21,10 +21,12 @@ HIDDEN: Final = ("histogram", "over_time")
 """Tables for plots: in the files, not on the page."""
 HEADINGS: Final = {
     "latency": "Latency and jitter",
-    "crossing": "Crossed against local (Mann-Whitney U)",
-    "between_runs": "Runs against the first one (Mann-Whitney U)",
+    "crossing": "Crossed against local deliveries of the same publications",
+    "between_runs": "Runs against the first one",
     "correlation": "Delay and payload",
     "endings": "Losses, duplicates, incomplete traces",
+    "receivers": "What every receiver missed",
+    "coverage": "Holes in what was observed",
     "loads": "Offered and achieved load",
     "saturation": "Saturation",
     "clocks": "Offsets between clocks",
@@ -42,11 +44,14 @@ td:first-child,th:first-child{text-align:left}img{max-width:100%}.says li{margin
 summary{cursor:pointer;margin:.6rem 0}small{color:#666}
 """
 METHODS: Final = """
-Latencies are differences of one monotonic clock where both ends share it; otherwise of wall clocks, corrected by the
-offset estimated below. Percentiles are exact (nearest rank). Jitter is the mean absolute difference of the delays of
-successive publications of one flow (topic, both nodes, subscriber). Rank tests and Spearman take latencies that differ
-by less than 1/1024 as tied; p values are by the normal and Student's t approximations, corrected for ties. Only steps
-with outcome ok count, each the first time it happened; p below 0.01 is called significant.
+Latencies are differences of monotonic clocks; between two clocks they are corrected by the offset and drift estimated
+below, piece by piece where a clock stepped, and are off by the margin at most. Percentiles are exact (nearest rank).
+Jitter is the mean absolute difference of the delays of successive publications of one flow (topic, both nodes,
+subscriber) and, in a class, of one class. Differences have 95 % intervals from drawing blocks of time again (neighbours
+resemble each other), within each load; local and crossed deliveries are compared within the same publications. What is
+told as a difference is on one side of zero even if the clocks are off by their margin. Spearman takes latencies that
+differ by less than 1/1024 as tied. Only steps with outcome ok count, each the first time it happened. A publication is
+lost when a receiver that was observed, and got some before and after it, did not get it.
 """
 
 

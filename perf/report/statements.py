@@ -5,13 +5,15 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from perf.pipeline.analysis import Analysis
-from perf.pipeline.statistics import FEW, SIGNIFICANT
-from perf.pipeline.tables import CorrelationRow, DifferenceRow, SaturationRow
+from perf.pipeline.comparisons import FEW
+from perf.pipeline.statistics import SIGNIFICANT
+from perf.pipeline.tables import CorrelationRow, DifferenceRow, ReceiverRow, SaturationRow
 from perf.report.bench_results import MatchingPoint
 
 PROTOTYPE_MEAN_MS = 4.58
 PROTOTYPE_P = 0.41
 PROTOTYPE_TOPICS = 50
+MOST_RECEIVERS = 10
 
 
 def statements(analysis: Analysis, matching: Sequence[MatchingPoint] = ()) -> list[str]:
@@ -24,50 +26,77 @@ def statements(analysis: Analysis, matching: Sequence[MatchingPoint] = ()) -> li
         *what_keys(matching),
         *saturation(analysis.saturation),
         *endings(analysis),
+        *losses(analysis.receivers),
     ]
 
 
 def crossing(rows: Sequence[DifferenceRow]) -> list[str]:
-    """Whether crossing changes latency significantly. The main question."""
+    """Whether crossing changes latency. The main question: nothing is claimed that clocks could have made up."""
     found = []
     for row in rows:
-        if row.stage != "end_to_end":
+        if row.stage != "end_to_end" or row.measure != "p50":
             continue
-        added = row.second_p50_ms - row.first_p50_ms
-        counts = f"{row.second_count:,} crossed and {row.first_count:,} local deliveries"
-        if min(row.first_count, row.second_count) < FEW:
+        counts = f"{row.publications:,} publications that were delivered both ways"
+        medians = f"{row.first_ms:.3g} ms local, {row.second_ms:.3g} ms crossed"
+        if row.publications < FEW:
             found.append(f"{row.within}: too few deliveries to say whether crossing changes latency ({counts}).")
-        elif row.significant:
-            word = "adds" if added >= 0 else "saves"
+        elif row.certain:
+            word = "adds" if row.difference_ms >= 0 else "saves"
             found.append(
-                f"{row.within}: crossing PSIRP changes latency significantly: it {word} {abs(added):.3g} ms to the "
-                f"median ({row.first_p50_ms:.3g} ms to {row.second_p50_ms:.3g} ms); a crossed delivery is the slower "
-                f"one in {row.slower:.0%} of pairs ({_p(row.p)}, Mann-Whitney U, {counts})."
+                f"{row.within}: crossing PSIRP {word} {abs(row.difference_ms):.3g} ms to the median ({medians}; 95 % "
+                f"interval {_interval(row)}{_clocks(row)}; {counts}, paired){_tails(rows, row)}."
+            )
+        elif row.margin_ms is None:
+            found.append(
+                f"{row.within}: nothing can be said about what crossing costs: the clocks of the two sides could not "
+                f"be compared, since nothing was exchanged in both directions (apparent medians {medians})."
+            )
+        elif row.low_ms <= 0 <= row.high_ms:
+            found.append(
+                f"{row.within}: crossing PSIRP shows no difference in the median that would not come by chance "
+                f"({medians}; 95 % interval {_interval(row)}{_clocks(row)}; {counts}, paired)."
             )
         else:
             found.append(
-                f"{row.within}: crossing PSIRP does not change latency significantly ({_p(row.p)}, Mann-Whitney U, "
-                f"{counts}; medians {row.first_p50_ms:.3g} ms local, {row.second_p50_ms:.3g} ms crossed)."
+                f"{row.within}: nothing can be said about what crossing costs: the clocks may be off by "
+                f"{row.margin_ms:.3g} ms, which is not well below the apparent {row.difference_ms:+.3g} ms ({medians})."
             )
     return found or ["No run has both crossed and local deliveries, so nothing can be said about crossing."]
+
+
+def _tails(rows: Sequence[DifferenceRow], of: DifferenceRow) -> str:
+    """The same at the percentiles that there were enough deliveries for."""
+    said = [
+        f"{row.measure} {row.difference_ms:+.3g} ms ({_interval(row)})"
+        for row in rows
+        if (row.stage, row.within) == (of.stage, of.within) and row.measure in ("p99", "p99.9")
+    ]
+    return f"; {', '.join(said)}" if said else ""
+
+
+def _interval(row: DifferenceRow) -> str:
+    return f"{row.low_ms:+.3g} to {row.high_ms:+.3g} ms"
+
+
+def _clocks(row: DifferenceRow) -> str:
+    return f", clocks off by {row.margin_ms:.2g} ms at most" if row.margin_ms else ""
 
 
 def between_runs(rows: Sequence[DifferenceRow]) -> list[str]:
     found = []
     for row in rows:
-        if row.stage != "end_to_end":
+        if row.stage != "end_to_end" or row.measure != "p50":
             continue
-        if min(row.first_count, row.second_count) < FEW:
-            found.append(f"{row.second} against {row.first} ({row.within}): too few deliveries to compare.")
+        what = f"{row.second} against {row.first}, end to end in {row.within}"
+        if row.publications < FEW:
+            found.append(f"{what}: too few deliveries to compare.")
             continue
-        if not row.significant:
-            verdict = "no significant difference"
-        else:
-            verdict = "significantly slower" if row.slower > 0.5 else "significantly faster"
+        verdict = "no difference in the median that would not come by chance"
+        if row.certain:
+            verdict = "slower" if row.difference_ms > 0 else "faster"
         found.append(
-            f"{row.second} against {row.first}, end to end in {row.within}: {verdict} (median "
-            f"{row.first_p50_ms:.3g} ms to {row.second_p50_ms:.3g} ms, slower in {row.slower:.0%} of pairs, "
-            f"{_p(row.p)})."
+            f"{what}: {verdict} (median {row.first_ms:.3g} ms to {row.second_ms:.3g} ms, 95 % interval of the "
+            f"difference {_interval(row)}){_tails(rows, row)}."
         )
     return found
 
@@ -183,10 +212,27 @@ def saturation(rows: Sequence[SaturationRow]) -> list[str]:
 def endings(analysis: Analysis) -> list[str]:
     return [
         f"{row.run}: of {row.publications:,} publications {row.complete:,} are complete, {row.lost:,} were lost in "
-        f"PSIRP, {row.no_end:,} have no end and {row.no_start:,} no start in the traces; "
-        f"{row.duplicate_deliveries:,} deliveries were made more than once."
+        f"PSIRP, {row.not_observed:,} were received by nobody who was observed, {row.no_end:,} have no end and "
+        f"{row.no_start:,} no start in the traces; {row.duplicate_deliveries:,} deliveries were made more than once."
         for row in analysis.endings
     ]
+
+
+def losses(rows: Sequence[ReceiverRow]) -> list[str]:
+    """Receivers that missed something while they were looked at, the worst first; and who was not looked at."""
+    found = []
+    for row in sorted(rows, key=lambda row: -(row.missed_share or 0.0)):
+        if row.subscriber is None and row.missed and row.missed_share is not None:
+            found.append(
+                f"{row.run}: {row.node} missed {row.missed:,} of {row.expected:,} publications "
+                f"({row.missed_share:.2%}) that were sent to it while it was observed."
+            )
+    for row in rows:
+        if row.subscriber is None and row.unknown:
+            found.append(
+                f"{row.run}: whether {row.node} got {row.unknown:,} publications is not known: its traces have a hole."
+            )
+    return found[:MOST_RECEIVERS]
 
 
 def _figure(value: float) -> str:

@@ -60,6 +60,8 @@ class InventoryFile:
 class Inventory:
     runs: tuple[Run, ...]
     directories: tuple[Path, ...]
+    parts: tuple[Run, ...]
+    """What each directory says of itself."""
     files: tuple[InventoryFile, ...]
 
     @property
@@ -85,7 +87,7 @@ def take_inventory(directories: Sequence[Path]) -> Inventory:
     for part in parts:
         by_name.setdefault(part.run, []).append(part)
     runs = tuple(put_together(same) for same in by_name.values())
-    return Inventory(runs, tuple(directories), tuple(_mark_duplicates(files)))
+    return Inventory(runs, tuple(directories), tuple(parts), tuple(_mark_duplicates(files)))
 
 
 def _files_of(run: Run, directory: Path) -> Iterator[InventoryFile]:
@@ -158,3 +160,20 @@ def _digest(path: Path) -> bytes:
         while piece := stream.read(_READ_AT_ONCE):
             digest.update(piece)
     return digest.digest()
+
+
+def broken_inside(inventory: Inventory) -> tuple[Path, ...]:
+    """Parquet files whose footers are fine and whose pages are not. Reads everything: for when rows are missing."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    broken = []
+    for file in inventory.readable:
+        if file.form is Format.PARQUET:
+            try:
+                with pq.ParquetFile(file.path, page_checksum_verification=True) as opened:
+                    for batch in opened.iter_batches():
+                        del batch
+            except (OSError, ValueError, pa.ArrowException):
+                broken.append(file.path)
+    return tuple(broken)

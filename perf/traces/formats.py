@@ -78,6 +78,8 @@ class ParquetFile:
             use_dictionary=[column.name for column in COLUMNS if column.name not in _DISTINCT],
             column_encoding=dict.fromkeys(_TIMES, "DELTA_BINARY_PACKED"),
             write_statistics=["wall_ns"],
+            # What a disk or a copy has changed must not become a figure.
+            write_page_checksum=True,
         )
 
     def write(self, block: Block) -> None:

@@ -16,10 +16,12 @@ from identifiers import ItemId
 from perf.traces.blocks import block_of_records
 from perf.traces.hub_events import HubTracer, Moment
 from perf.traces.naming import ItemOf, publication_name
+from perf.traces.psirp_events import control_record
 from perf.traces.run import clock_id
 from perf.traces.sampling import Sampler
 from perf.traces.schema import Domain, StepOutcome, TraceRecord, TraceStep
 from perf.traces.writer import TraceWriter
+from psirp_stack.control.courier import ControlArrived, ControlSent
 from push_hub.delivery.events import PublicationAccepted
 from push_hub.events import IntentAsked
 
@@ -88,6 +90,9 @@ class GatewayTracer:
             item = self._item_of(event.topic) if event.mode == "subscribe" else None
             if item is not None:
                 _keep(self._subscribed, item, self._now())
+            return
+        if isinstance(event, ControlSent | ControlArrived):
+            self._put(control_record(self._run, self._node, event, self._now(), self._clock_name))
             return
         self._hub.observe(event)
 

@@ -22,6 +22,7 @@ from perf.traces.run import clock_id
 from perf.traces.sampling import Sampler
 from perf.traces.schema import Domain, StepOutcome, TraceRecord, TraceStep
 from perf.traces.writer import TraceWriter
+from psirp_stack.control.courier import ControlArrived, ControlSent
 from psirp_stack.links.clock import VirtualClock
 from psirp_stack.node.settings import NodeObserver
 from psirp_stack.transport.events import VersionArrived, VersionPublished, VersionSkipped
@@ -116,6 +117,8 @@ class NetworkTracer:
                 known = self._known(event.item, event.version_id, event.content)
                 if known is not None and self._ends:
                     self._record(known, TraceStep.RECEIVED, node, event.hops)
+            case ControlSent() | ControlArrived():
+                self._put(control_record(self._run, node, event, self._clock.now(), self._clock.name))
             case VersionSkipped():
                 self.skipped += event.last - event.first + 1
 
@@ -155,3 +158,28 @@ class NetworkTracer:
                 peer=peer,
             )
         )
+
+
+def control_record(run: str, node: str, event: ControlSent | ControlArrived, at: Moment, clock: str) -> TraceRecord:
+    """The same name at both ends: who sent it in which life to whom, and its number."""
+    sent = isinstance(event, ControlSent)
+    return TraceRecord(
+        run=run,
+        publication=f"control/{event.source}.{event.boot}/{event.to}/{event.number}",
+        step=TraceStep.CONTROL_SENT if sent else TraceStep.CONTROL_ARRIVED,
+        domain=Domain.PSIRP,
+        node=node,
+        topic=None,
+        sid=None,
+        rid=None,
+        payload=None,
+        hop=None,
+        delivery=None,
+        attempt=None,
+        load=None,
+        monotonic_ns=at[0],
+        wall_ns=at[1],
+        clock=clock,
+        outcome=StepOutcome.OK,
+        peer=event.to if sent else event.source,
+    )

@@ -51,6 +51,16 @@ class WrittenFile:
 
 
 @dataclass(frozen=True, slots=True)
+class TraceGap:
+    """A time in which records were dropped. `process` says whose, by the names of its files, in a run of several."""
+
+    begin_ns: int
+    end_ns: int
+    rows: int
+    process: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """Everything that is known of a run besides its traces. `files` is complete only when `ended_ns` is set."""
 
@@ -68,6 +78,7 @@ class Run:
     dropped: int = 0
     removed: int = 0
     files: tuple[WrittenFile, ...] = ()
+    gaps: tuple[TraceGap, ...] = ()
 
 
 def new_run(
@@ -109,6 +120,7 @@ def put_together(parts: Sequence[Run]) -> Run:
         dropped=sum(part.dropped for part in parts),
         removed=sum(part.removed for part in parts),
         files=tuple(file for part in parts for file in part.files),
+        gaps=tuple(gap for part in parts for gap in part.gaps),
     )
 
 

@@ -48,6 +48,10 @@ class TraceStep(StrEnum):
     FINISHED = "finished"
     SERVED = "served"
     """A stay in a queue is over: `resource`, `queued_ns`, `started_ns`, `queue`."""
+    CONTROL_SENT = "control_sent"
+    """A control message of the network left for another node: `publication` names it."""
+    CONTROL_ARRIVED = "control_arrived"
+    """It is at that node. Such pairs, in both directions, are what clocks are compared by."""
     UP = "up"
     """A link, session or subscriber is connected; `resource` says which."""
     DOWN = "down"
@@ -55,6 +59,9 @@ class TraceStep(StrEnum):
 
 RESOURCE_STEPS: Final = (TraceStep.SERVED, TraceStep.UP, TraceStep.DOWN)
 """Of a resource, not of a publication's way: no part of any stage."""
+CONTROL_STEPS: Final = (TraceStep.CONTROL_SENT, TraceStep.CONTROL_ARRIVED)
+"""Of a message between nodes: no publication, and no latency that a report tells."""
+CONTROL_STAGE: Final = "control"
 
 
 class TraceRecord(NamedTuple):
@@ -162,6 +169,7 @@ class LatencyStage:
 
 
 STAGES: Final = (
+    LatencyStage("ping", (TraceStep.PINGED,), TraceStep.PINGED, same_node=False),
     LatencyStage("fetch", (TraceStep.PINGED,), TraceStep.FETCHED, same_node=True),
     LatencyStage("store", (TraceStep.FETCHED, TraceStep.PINGED), TraceStep.ACCEPTED, same_node=True),
     LatencyStage("hand_over", (TraceStep.ACCEPTED,), TraceStep.PUBLISHED, same_node=True),
@@ -171,6 +179,7 @@ STAGES: Final = (
     LatencyStage("fan_out", (TraceStep.RELAYED, TraceStep.ACCEPTED), TraceStep.DELIVERED, same_node=True),
     LatencyStage("process_d", (TraceStep.SUBSCRIBE_ISSUED,), TraceStep.RECEIVED, same_node=False),
     LatencyStage("total_push_d", (TraceStep.SUBSCRIBE_ARRIVED,), TraceStep.DELIVERED, same_node=False),
+    LatencyStage(CONTROL_STAGE, (TraceStep.CONTROL_SENT,), TraceStep.CONTROL_ARRIVED, same_node=False),
     LatencyStage("end_to_end", (TraceStep.PINGED, TraceStep.ACCEPTED), TraceStep.DELIVERED, same_node=False),
 )
 """Per stage and end to end. `process_d` and `total_push_d` are the two delays the original prototype measured."""

@@ -18,14 +18,12 @@ from perf.traces.run import TRACES, Run, WrittenFile, new_run, save_run, softwar
 from perf.traces.schema import COLUMN_NAMES, SCHEMA_VERSION, Domain, StepOutcome, TraceStep
 
 ROWS_A_PUBLICATION: Final = 11.5
-BATCH: Final = 40_000
 NODES: Final = ("gw-b", "gw-a")
 EPOCH_NS: Final = 1_790_000_000_000_000_000
 MONOTONIC_NS: Final = (5_000_000_000_000, 77_000_000_000_000)
 CLOCKS: Final = ("boot-b", "boot-a")
 SUBSCRIBERS: Final = 2
 MAX_HOPS: Final = 4
-BACKWARD: Final = 0.25
 _MS: Final = 1_000_000
 
 
@@ -47,6 +45,17 @@ class SynthConfig:
     topics: int = 200
     scale: float = 1.0
     """Multiplies every delay: for two runs that differ."""
+    backward: float = 0.25
+    """The share of publications that start at `gw-a`."""
+    drift: float = 0.0
+    """How much faster than that of `gw-b` the clock of `gw-a` runs: 0.0002 is 200 ppm."""
+    wall_step_ns: int = 0
+    """How much the wall clock of `gw-a` is set forward halfway through the run."""
+    slow: float = 0.0
+    """The share of publications whose crossing takes `slow_ns` longer."""
+    slow_ns: int = 400_000_000
+    batch: int = 40_000
+    """Publications in a pair of files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +85,14 @@ def synthesise(
     parameters = {"rows": config.rows, "capacity": config.capacity, "clock_offset_ns": config.clock_offset_ns}
     run = new_run("synthetic", software_version(), parameters, seed=config.seed, name=name)
     save_run(directory, run)
-    starts = range(0, total, BATCH)
+    starts = range(0, total, config.batch)
     truths: list[Truth] = []
     files: list[WrittenFile] = []
     workers = len(os.sched_getaffinity(0))
     with ThreadPoolExecutor(workers) as pool:
 
         def one(start: int) -> tuple[Truth, Sequence[WrittenFile]]:
-            return _Batch(config, run.run, start, min(BATCH, total - start), total).write(directory / TRACES)
+            return _Batch(config, run.run, start, min(config.batch, total - start), total).write(directory / TRACES)
 
         for truth, written in pool.map(one, starts):
             truths.append(truth)
@@ -129,7 +138,8 @@ class _Batch:
         self._payload = self._random.integers(config.payload_from, config.payload_to + 1, count)
         self._hops = 1 + self._number % MAX_HOPS
         self._topic = self._random.integers(0, config.topics, count)
-        self._home = (self._random.random(count) < BACKWARD).astype(np.int64)  # index in NODES where it starts
+        self._home = (self._random.random(count) < config.backward).astype(np.int64)  # index in NODES where it starts
+        self._halfway = _end_of_last_step(config, total) * 5e8
         self._parts: list[dict[str, Any]] = []
 
     def _delay(self, mean_ms: float, payload: bool = False) -> Any:
@@ -184,6 +194,8 @@ class _Batch:
             self._add(TraceStep.FORWARDED, Domain.PSIRP, home, at, everyone & (hop < self._hops), hop=hop)
         # The clocks are compared by the fastest crossing each way, so the last link has a floor, as real links do.
         received = published + 400_000 + self._delay(0.12) * self._hops + self._delay(0.05, payload=True)
+        if self._config.slow:
+            received = received + (self._random.random(self._count) < self._config.slow) * self._config.slow_ns
         relayed = received + self._delay(0.3)
         self._add(TraceStep.RECEIVED, Domain.PSIRP, far, received, arrived, hop=self._hops)
         self._add(TraceStep.RELAYED, Domain.PUSH, far, relayed, arrived)
@@ -212,9 +224,15 @@ class _Batch:
             mine = np.flatnonzero(every["node"] == node)
             mine = mine[np.argsort(every["time"][mine], kind="stable")]
             table = self._table({name: values[mine] for name, values in every.items()}, node)
-            name = f"{node_name}-{self._start // BATCH:06d}.parquet"
+            name = f"{node_name}-{self._start // self._config.batch:06d}.parquet"
             part = folder / f".{name}.part"
-            pq.write_table(pa.table(table, schema=arrow_schema()), part, compression="zstd", row_group_size=250_000)
+            pq.write_table(
+                pa.table(table, schema=arrow_schema()),
+                part,
+                compression="zstd",
+                row_group_size=250_000,
+                write_page_checksum=True,
+            )
             part.rename(folder / name)
             written.append(WrittenFile(name, len(mine)))
         return truth, written
@@ -238,7 +256,12 @@ class _Batch:
 
         number = index + self._start
         topics = [f"http://publisher.example/{topic}" for topic in range(self._config.topics)]
-        ahead = self._config.clock_offset_ns if node else 0
+        time = rows["time"]
+        if node:
+            shown = time + np.rint(time * self._config.drift).astype(np.int64)
+            wall = shown + self._config.clock_offset_ns + (time >= self._halfway) * self._config.wall_step_ns
+        else:
+            shown = wall = time
         columns = {
             "run": text(self._run),
             "publication": joined("p", number),
@@ -253,8 +276,8 @@ class _Batch:
             "delivery": pa.array(rows["delivery"], mask=rows["delivery"] < 0).cast(pa.string()),
             "attempt": pa.array(np.ones(count, np.int64), mask=rows["delivery"] < 0),
             "load": pa.array(self._load[index], pa.float64()),
-            "monotonic_ns": pa.array(rows["time"] + MONOTONIC_NS[node], pa.int64()),
-            "wall_ns": pa.array(rows["time"] + EPOCH_NS + ahead, pa.int64()),
+            "monotonic_ns": pa.array(shown + MONOTONIC_NS[node], pa.int64()),
+            "wall_ns": pa.array(wall + EPOCH_NS, pa.int64()),
             "clock": text(CLOCKS[node]),
             "outcome": text(StepOutcome.OK.value),
             "schema": pa.repeat(pa.scalar(SCHEMA_VERSION, pa.int64()), count),

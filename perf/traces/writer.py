@@ -20,7 +20,7 @@ from typing import Final, Generic, TypeVar
 
 from perf.traces.blocks import Block
 from perf.traces.formats import PART, Format, TraceFileWriter, have_parquet, open_file
-from perf.traces.run import TRACES, Run, WrittenFile, save_run
+from perf.traces.run import TRACES, Run, TraceGap, WrittenFile, save_run
 from storage.private import make_private_file
 
 T = TypeVar("T")
@@ -34,13 +34,17 @@ class WriterConfig:
     """None: Parquet if pyarrow is there, otherwise JSON lines."""
     lane_items: int = 200_000
     file_rows: int = 1_000_000
-    file_seconds: float = 30.0
+    file_seconds: float = 2.0
+    """Short, so that who follows a run sees soon what happens; `psph traces compact` makes few files of many."""
     block_rows: int = 50_000
     max_bytes: int = 8 << 30
     idle_seconds: float = 0.25
 
 
 STOP_SECONDS: Final = 60.0
+FILES: Final = "trace"
+MOST_GAPS: Final = 1000
+"""Remembered times of drops; of more, the last one grows."""
 
 
 class TraceChannel(Generic[T]):
@@ -92,6 +96,8 @@ class TraceWriter:
         self._bytes = 0
         self.written = 0
         self.removed = 0
+        self._gaps: list[TraceGap] = []
+        self._looked_ns = time.time_ns()
         self.failures = 0
         """Blocks that could not be converted or written: their rows are lost, the writer goes on."""
         self._stopping = threading.Event()
@@ -127,6 +133,7 @@ class TraceWriter:
                 written=self.written,
                 dropped=self.dropped,
                 removed=self.removed,
+                gaps=tuple(self._gaps),
                 files=tuple(file for file, _ in self._files),
             )
             save_run(self._directory, self.run)
@@ -148,6 +155,7 @@ class TraceWriter:
             for channel in list(self._channels):
                 # A full block is worth writing at once; less waits for the next look, so that blocks stay large.
                 busy = self._drain(channel) or busy
+            self._note_drops()
             if self._file is not None and time.monotonic() >= self._file_until:
                 self._finish_file()
             if not busy:
@@ -155,6 +163,18 @@ class TraceWriter:
                     break
                 self._stopping.wait(config.idle_seconds)
         self._finish_file()
+
+    def _note_drops(self) -> None:
+        """Between two looks: those who drop must not be held up by noting when."""
+        now = time.time_ns()
+        rows = self.dropped - sum(gap.rows for gap in self._gaps)
+        if rows > 0:
+            last = self._gaps[-1] if self._gaps else None
+            if last is not None and (last.end_ns == self._looked_ns or len(self._gaps) >= MOST_GAPS):
+                self._gaps[-1] = TraceGap(last.begin_ns, now, last.rows + rows)
+            else:
+                self._gaps.append(TraceGap(self._looked_ns, now, rows))
+        self._looked_ns = now
 
     def _drain(self, channel: TraceChannel[object]) -> bool:
         try:
@@ -171,7 +191,7 @@ class TraceWriter:
     def _write(self, block: Block) -> None:
         if self._file is None:
             self._number += 1
-            self._file_name = f"trace-{self._number:06d}.{self._form}"
+            self._file_name = f"{FILES}-{self._number:06d}.{self._form}"
             part = self._traces / f".{self._file_name}{PART}"
             make_private_file(part)
             self._file = open_file(part, self._form)

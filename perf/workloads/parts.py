@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from perf.traces.run import TRACES, Run, RunError, WrittenFile, load_run, save_run
+from perf.traces.writer import FILES
 
 PARTS: Final = "parts"
 
@@ -13,6 +14,7 @@ def merge_parts(directory: Path) -> Run:
     """Take over the finished files of every part of the same run. What another run left there is not touched."""
     run = load_run(directory)
     files = list(run.files)
+    gaps = list(run.gaps)
     written, dropped, removed = run.written, run.dropped, run.removed
     for part in sorted(path for path in (directory / PARTS).glob("*") if path.is_dir()):
         try:
@@ -27,11 +29,12 @@ def merge_parts(directory: Path) -> Run:
                 name = f"{part.name}-{file.name}"
                 file.rename(directory / TRACES / name)
                 files.append(WrittenFile(name, rows.get(file.name, 0)))
+        gaps += [replace(gap, process=f"{part.name}-{FILES}") for gap in theirs.gaps]
         written, dropped, removed = written + theirs.written, dropped + theirs.dropped, removed + theirs.removed
         _remove(part)
     if (directory / PARTS).is_dir() and not any((directory / PARTS).iterdir()):
         (directory / PARTS).rmdir()
-    run = replace(run, files=tuple(files), written=written, dropped=dropped, removed=removed)
+    run = replace(run, files=tuple(files), gaps=tuple(gaps), written=written, dropped=dropped, removed=removed)
     save_run(directory, run)
     return run
 

@@ -109,6 +109,29 @@ class SendFailed:
     reason: Code
 
 
+@dataclass(frozen=True, slots=True)
+class ControlSent:
+    """A message left for another node, perhaps not for the first time."""
+
+    source: str
+    boot: int
+    to: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class ControlArrived:
+    """It is there, for the first time. Who notes the time of both ends can compare their clocks."""
+
+    source: str
+    boot: int
+    to: str
+    number: int
+
+
+ControlEvent = ControlSent | ControlArrived
+
+
 @dataclass(slots=True)
 class _Peer:
     """Everything about one other node."""
@@ -124,8 +147,17 @@ class _Peer:
 class Courier:
     """One node's courier, for one life of the node."""
 
-    def __init__(self, name: str, boot: int, mtu_to: MtuTo, config: CourierConfig | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        boot: int,
+        mtu_to: MtuTo,
+        config: CourierConfig | None = None,
+        tell: Callable[[ControlEvent], None] | None = None,
+    ) -> None:
+        """`tell` hears of messages of one piece only: others take as long as their pieces do."""
         self.name = name
+        self._tell = tell
         self.boot = boot
         self.config = config if config is not None else CourierConfig()
         self.drops: Counter[CourierDrop] = Counter()
@@ -270,6 +302,8 @@ class Courier:
                 self._wake(peer)
         else:
             kept = self._keep(inbox, piece, now)
+            if kept and self._tell is not None and piece.parts == 1:
+                self._tell(ControlArrived(peer.name, piece.boot, self.name, piece.number))
             overtook = piece.number > inbox.expected and inbox.is_whole(piece.number)
             # The handler of a message that is whole will answer soon; everything else is answered here.
             if overtook or (piece.ask and not (kept and inbox.is_whole(piece.number))):
@@ -328,6 +362,8 @@ class Courier:
                 return Datagram(peer.name, Function.NODE, encode(inbox.answer(self.name, self.boot, room)))
             piece = peer.outbox.next_piece(self.name, self.boot, room - MAX_PIECE_FIELDS, now)
             if piece is not None:
+                if self._tell is not None and piece.parts == 1:
+                    self._tell(ControlSent(self.name, self.boot, peer.name, piece.number))
                 self._wake(peer)
                 self._reschedule(peer, now)
                 return Datagram(peer.name, _FUNCTIONS[piece.function], encode(piece))

@@ -144,7 +144,7 @@ class Node:
         )
         self.forwarder = settings.forwarder(settings.name, self.link_state.table())
         self.forwarder.deliver_to(self._deliver)
-        self.courier = Courier(settings.name, settings.boot, self._payload_room, settings.courier)
+        self.courier = Courier(settings.name, settings.boot, self._payload_room, settings.courier, observer)
         internal = settings.tags.internal_tags(settings.name)
         self.relays = Relays(settings.name, internal, self.link_state.route_to, self.link_state.graph)
         self.sender = Sender(

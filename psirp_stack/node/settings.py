@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
-from psirp_stack.control.courier import CourierConfig
+from psirp_stack.control.courier import ControlEvent, CourierConfig
 from psirp_stack.control.link_state_events import NeighbourDown, NeighbourUp
 from psirp_stack.control.link_state_settings import LinkStateConfig
 from psirp_stack.control.role_grants import RoleHolder, RoleTrust
@@ -56,9 +56,9 @@ class NodeSettings:
     """What forwards for the node with this name. Another than the usual one is for looking at it."""
 
 
-NodeEvent = VersionPublished | SenderEvent | ReceiverEvent | NeighbourUp | NeighbourDown
+NodeEvent = VersionPublished | SenderEvent | ReceiverEvent | NeighbourUp | NeighbourDown | ControlEvent
 NodeObserver = Callable[[NodeEvent], None]
-"""Told what became of publications at a node, and which neighbours it has."""
+"""Told what became of publications at a node, which neighbours it has, and when its control messages came and went."""
 
 
 class NodeDrop(StrEnum):

@@ -102,7 +102,9 @@ def test_two_workers_give_the_figures_of_one_process(master: str, tmp_path: Path
     assert latency["end_to_end", "push"] == pytest.approx([5, 4.8, 5, 7, 2])
     assert latency["carry", "psirp"] == pytest.approx([5, 4.4, 4, 8, 4])
     (ending,) = table(out, "endings")
-    assert [ending[name] for name in ("publications", "complete", "lost", "no_start", "no_end")] == list("96111")
+    assert [ending[name] for name in ("publications", "complete", "not_observed", "no_start", "no_end")] == list(
+        "96111"
+    )
     for number in range(2):
         assert list((tmp_path / f"worker-{number}").glob("app-*/*/stderr")), f"worker {number} had nothing to do"
 

@@ -12,11 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from gateway.cli.cmd_report import regressions
+from gateway.cli.cmd_report import more_lost, regressions
 from gateway.cli.main import main
 from perf.pipeline import session as spark_session
 from perf.pipeline.analysis import Analysis
-from perf.pipeline.tables import DifferenceRow, LatencyRow, RunNodeRow
+from perf.pipeline.comparisons import FEW
+from perf.pipeline.resampling import EstimatedDifference, credible
+from perf.pipeline.tables import DifferenceRow, LatencyRow, ReceiverRow, RunNodeRow
 from perf.report import statements
 from perf.report.bench_results import MatchingPoint
 from perf.report.build import BuiltReport, build_report
@@ -85,24 +87,45 @@ def test_statements_are_plain(built: tuple[Path, BuiltReport]) -> None:
     text = "\n".join(built[1].says)
     assert "one: too few deliveries to say whether crossing changes latency" in text
     assert "saturates between 9 and 1000" in text
-    assert "1 were lost in PSIRP" in text
+    assert "0 were lost in PSIRP, 1 were received by nobody who was observed" in text
     assert "faster than a list above about 100 topics (measured at 10 and 1,000)" in text
     assert "list, 1,000 topics: keyed by topic is faster than keyed by subscriber (100 µs against 200 µs)" in text
 
 
-def difference(p: float, slower: float, medians: tuple[float, float], count: int = 1000) -> DifferenceRow:
+def difference(
+    medians: tuple[float, float], interval: tuple[float, float], margin: float | None = 0.1, publications: int = 1000
+) -> DifferenceRow:
+    one, two = medians
+    found = EstimatedDifference(one, two, *interval)
+    certain = publications >= FEW and credible(found, margin)
     return DifferenceRow(
-        "end_to_end", "r", "push", "psirp", count, count, *medians, 0.0, 0.0, p, slower, significant=p < 0.01
+        "end_to_end",
+        "r",
+        "push",
+        "psirp",
+        "p50",
+        publications,
+        1,
+        1,
+        one,
+        two,
+        two - one,
+        *interval,
+        margin,
+        8,
+        certain,
     )
 
 
 @pytest.mark.parametrize(
     ("row", "says"),
     [
-        (difference(1e-9, 0.9, (2.0, 3.5)), "changes latency significantly: it adds 1.5 ms to the median"),
-        (difference(0.2, 0.51, (2.0, 2.1)), "does not change latency significantly (p = 0.2"),
-        (difference(1e-9, 0.2, (2.0, 1.5)), "it saves 0.5 ms"),
-        (difference(1e-9, 0.9, (2.0, 3.5), 19), "too few deliveries"),
+        (difference((2.0, 3.5), (1.3, 1.7)), "crossing PSIRP adds 1.5 ms to the median"),
+        (difference((2.0, 2.1), (-0.1, 0.3)), "no difference in the median that would not come by chance"),
+        (difference((2.0, 1.5), (-0.6, -0.4)), "crossing PSIRP saves 0.5 ms"),
+        (difference((2.0, 3.5), (1.3, 1.7), None), "the clocks of the two sides could not be compared"),
+        (difference((2.0, 3.5), (1.3, 1.7), 0.8), "the clocks may be off by 0.8 ms"),
+        (difference((2.0, 3.5), (1.3, 1.7), publications=19), "too few deliveries"),
     ],
 )
 def test_whether_crossing_changes_latency(row: DifferenceRow, says: str) -> None:
@@ -117,19 +140,29 @@ def test_without_both_kinds_nothing_is_claimed() -> None:
 @pytest.mark.parametrize(
     ("row", "tolerance", "found"),
     [
-        (difference(1e-9, 0.9, (2.0, 3.0)), 5, 1),
-        (difference(1e-9, 0.6, (2.0, 2.05)), 5, 0),
-        (difference(1e-9, 0.6, (2.0, 2.05)), 0, 1),
-        (difference(0.5, 0.9, (2.0, 3.0)), 5, 0),
-        (difference(1e-9, 0.1, (3.0, 2.0)), 5, 0),
+        (difference((2.0, 3.0), (0.9, 1.1)), 5, 1),
+        (difference((2.0, 2.05), (0.04, 0.06), 0.0), 5, 0),
+        (difference((2.0, 2.05), (0.04, 0.06), 0.0), 0, 1),
+        (difference((2.0, 3.0), (-0.1, 2.1)), 5, 0),
+        (difference((3.0, 2.0), (-1.1, -0.9)), 5, 0),
+        (replace(difference((9.0, 409.0), (380.0, 420.0)), measure="p99", stage="fan_out"), 5, 1),
     ],
 )
 def test_what_counts_as_a_regression(row: DifferenceRow, tolerance: float, found: int) -> None:
     assert len(regressions([row], tolerance)) == found
 
 
+@pytest.mark.parametrize(("missed", "found"), [(0, 0), (3, 0), (30, 1)])
+def test_more_losses_are_a_regression(missed: int, found: int) -> None:
+    rows = [
+        ReceiverRow(run, "a", None, 1000, 1000 - count, count, count / 1000, 0, 0)
+        for run, count in (("before", 1), ("after", missed))
+    ]
+    assert len(more_lost(rows, ["before", "after"])) == found
+
+
 def test_the_prototype_is_named_beside_what_was_measured(analysis: Analysis) -> None:
-    row = LatencyRow("r", "total_push_d", "psirp", "all", 0, 100, 9.16, 1, 9, 10, 11, 12, 13, 0.1, 1)
+    row = LatencyRow("r", "total_push_d", "psirp", "all", 0, 100, 9.16, 1, 9, 10, 11, 12, 13, 0.1, 1, 0.0)
     (line,) = statements.prototype(replace(analysis, latency=[row], nodes=[RunNodeRow("r", "a", "c", 1, 0.0)]))
     assert "TotalPushD is 9.16 ms on average (100 measured), 2 times the prototype's 4.58 ms" in line
     assert "on one machine" in line
@@ -174,14 +207,14 @@ def test_the_command_compares_two_runs(
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)  # other tests need it still
     monkeypatch.chdir(tmp_path)
     synthesise(tmp_path / "before", SynthConfig(4000), name="before")
-    synthesise(tmp_path / "after", SynthConfig(4000, scale=1.5), name="after")
+    synthesise(tmp_path / "after", SynthConfig(4000, scale=2.5), name="after")
     out = tmp_path / "report"
     ((_, *words),) = commands_for(
         "tests/perf/spark/test_report.py::test_the_command_compares_two_runs", "docs/report.md"
     )
     assert main(words) == 1
     text = capsys.readouterr().out
-    assert "after against before, end to end in psirp: significantly slower" in text
+    assert "after against before, end to end in psirp: slower" in text
     assert "REGRESSION in psirp" in text
     assert (out / "report.html").exists()
     assert not list(out.glob(".work-*"))

@@ -137,6 +137,12 @@ def test_a_simulation_writes_the_same_records_on_its_own_clock(tmp_path: Path) -
         assert network.run_until(lambda: bool(subscriber.contents(item(5))), 5.0)
         network.close()
     rows = rows_of(tmp_path / "run")
+    control = [row for row in rows if str(row["step"]).startswith("control")]
+    rows = [row for row in rows if row not in control]
+    # Messages to and from the rendezvous at n0, at both ends.
+    assert {(row["step"], row["node"]) for row in control} >= {
+        (step, node) for step in ("control_sent", "control_arrived") for node in ("n0", "n3")
+    }
     assert {row["publication"] for row in rows} == {publication_name(item(5), b"x" * 2000)}
     assert {(row["step"], row["node"], row["hop"]) for row in rows} == {
         ("published", "n0", 0),
