@@ -56,6 +56,9 @@ class Log(Protocol):
         """Behind this stand at most so many of the newest entries of an item, with at most so many bytes; 0 when that
         is all of them."""
 
+    async def latest(self, wanted: Wanted, limit: int, max_bytes: int, upto: int | None = None) -> list[LogEntry]:
+        """The newest entries of an item, up to a position, in order; at least one if there is one."""
+
     async def newest(self, wanted: Wanted) -> LogEntry | None: ...
 
     async def last_position(self) -> int: ...

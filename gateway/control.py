@@ -23,6 +23,7 @@ from exchange.model import (
 )
 from exchange.ports import Wanted
 from gateway.access.rules import Act
+from gateway.converters.converters import AS_IT_IS, Converters
 from gateway.model import (
     FOREVER,
     NOBODY_KNOWN,
@@ -59,10 +60,12 @@ class Control:
         clock: Callable[[], float],
         config: ControlConfig | None = None,
         refusal: Callable[[Act, str, Asker], str | None] | None = None,
+        converters: Converters | None = None,
     ) -> None:
         """`refusal` says why somebody behind an adapter that keeps no rules itself may not do something."""
         self.exchange = exchange
         self.config = config if config is not None else ControlConfig()
+        self.converters = Converters(exchange.log) if converters is None else converters
         self._refusal = refusal
         self._clock = clock
         self._sources: list[Source] = []
@@ -87,17 +90,22 @@ class Control:
         *,
         durable: bool = True,
         limited: bool = True,
+        convert: str = AS_IT_IS,
     ) -> ItemSubscription:
         """Want a name, until the lease ends (None: until it is withdrawn). It is on disk when this returns, if it is
-        `durable`.
+        `durable`. Raises `RefusedError`, also for what a converter cannot read as far as that is known now.
 
         Not `limited`: an adapter that stands for many and counts what each of them holds by itself.
         """
         item = adapter.item_of(what)
         if not adapter.keeps_rules:
             self.check(Act.SUBSCRIBE, what)
+        if convert:
+            reason = await self.converters.refusal(convert, what, item)
+            if reason is not None:
+                raise RefusedError(reason)
         until = FOREVER if lease is None else self._clock() + min(max(lease, 0.0), self.config.max_lease)
-        interest = Interest(what, item, where, until)
+        interest = Interest(what, item, where, until, convert)
         key = SessionKey(adapter.name, who)
         # What was brought and then not followed any more may be long out of date: whoever wants the current state waits
         # for the source to say which it is.
@@ -135,6 +143,8 @@ class Control:
         """
         if not adapter.keeps_rules:
             self.check(Act.PUBLISH, draft.name, asker)
+        if self.converters.owner(draft) not in (None, adapter.name):
+            raise RefusedError(f"a message in {draft.content_type[:100]} would be taken for one of another protocol")
         try:
             return await self.exchange.publish(replace(draft, origin=None, known=()), adapter.name, marks)
         except ItemFullError as error:

@@ -14,6 +14,7 @@ from exchange.exchange import Exchange, ExchangeConfig
 from exchange.sqlite import SqliteLog, SqliteSessions
 from gateway.access import AccessGuard, AccessRules
 from gateway.control import Control, ControlConfig
+from gateway.converters import Converters, FeedAddresses
 from gateway.protocols.descriptor import Figure, ProtocolHost, RunningProtocol
 from gateway.protocols.listed import BUILT_IN, Descriptor
 from gateway.store import TABLES
@@ -133,7 +134,11 @@ class GatewayCore:
         database = Database.open(config.data / DATABASE_NAME, tables, queues=self._queues)
         self._closing.callback(database.close)
         exchange = self._exchange(database)
-        control = Control(exchange, self._clock, config.control, self.access.other_refusal)
+        addresses = FeedAddresses(lambda: self.host.web_url)
+        readers = {kind: read for one in config.known for kind, read in one.readers.items()}
+        owners = {kind: one.label for one in config.known for kind in one.readers}
+        converters = Converters(exchange.log, readers, owners, addresses, self.host.hub_url)
+        control = Control(exchange, self._clock, config.control, self.access.other_refusal, converters)
         self._opened = database, control
         self._closing.callback(self._forget)
         self.host.open(control, database)

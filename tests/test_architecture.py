@@ -212,6 +212,7 @@ CORE_OF_THE_GATEWAY = [
     "exchange",
     "gateway/core.py",
     "gateway/control.py",
+    "gateway/converters",
     "gateway/model.py",
     "gateway/sections.py",
     "gateway/access",

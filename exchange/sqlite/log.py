@@ -27,6 +27,7 @@ REMOVED_AT_ONCE = 500
 TWINS_LOOKED_AT = 64
 MARKS_WAIT = 0.1
 """Seconds that marks nobody waits for wait for a commit that they can share."""
+NO_POSITION = 1 << 62
 SHORT_BODY = 64 * 1024
 """Bytes that are written on the event loop; longer ones are for the writer's thread."""
 
@@ -165,6 +166,26 @@ class SqliteLog:
             if number == count or size > max_bytes:
                 return int(position)
         return 0
+
+    async def latest(self, wanted: Wanted, limit: int, max_bytes: int, upto: int | None = None) -> list[LogEntry]:
+        condition, parameters = self._condition(wanted)
+        end = NO_POSITION if upto is None else upto
+        sizes = self._database.read(
+            f"SELECT position, length(body) FROM exchange_log WHERE {condition} AND position <= ? "  # noqa: S608
+            "ORDER BY position DESC LIMIT ?",
+            (*parameters, end, limit),
+        )
+        first, taken = end + 1, 0
+        for place, size in sizes:
+            if taken and taken + size > max_bytes:
+                break
+            first, taken = place, taken + size
+        rows = self._database.read(
+            f"SELECT {ENTRY_COLUMNS} FROM exchange_log WHERE {condition} AND position BETWEEN ? AND ? "  # noqa: S608
+            "ORDER BY position",
+            (*parameters, first, end),
+        )
+        return [entry_from(row) for row in rows]
 
     async def newest(self, wanted: Wanted) -> LogEntry | None:
         condition, parameters = self._condition(wanted)

@@ -19,6 +19,7 @@ from msgspec import Struct
 from exchange.model import SessionKey
 from gateway.access.guard import AccessGuard
 from gateway.control import Control
+from gateway.converters.readable import Readers
 from gateway.sections import Sections
 from gateway.web.server import WebServer
 from identifiers import Naming
@@ -112,7 +113,17 @@ class ProtocolHost:
         """Is told how long things wait in queues, from any thread, if somebody follows that."""
         self.web: WebServer | None = None
         """The port that protocols over HTTP share."""
+        self.takes_feeds: Callable[[], str | None] = lambda: None
+        """Where the address of a feed can be subscribed to; a protocol that takes such subscriptions says so."""
         self._ready: tuple[Control, Database] | None = None
+
+    def hub_url(self) -> str | None:
+        return self.takes_feeds()
+
+    @property
+    def web_url(self) -> str | None:
+        """Where people find the port that protocols over HTTP share; None while there is none."""
+        return None if self.web is None or not self.web.is_open else self.web.url
 
     def open(self, control: Control, database: Database) -> None:
         self._ready = control, database
@@ -220,6 +231,8 @@ class ProtocolDescriptor(Generic[C]):
     configured: Callable[[Sections], C | None]
     """Its configuration out of a file that names its sections or does not; None: it is off. Raises `SectionError`."""
     make: Callable[[C, ProtocolHost], RunningProtocol[C]]
+    readers: Readers = field(default_factory=dict)
+    """How messages in content types of its own are read, and which of them are not for everybody."""
     namespaces: tuple[Namespace, ...] = ()
     """Kinds of names that it brings along; URLs, user@domain and ids of items are known without it."""
     tables: tuple[Migration, ...] = ()

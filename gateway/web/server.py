@@ -66,6 +66,10 @@ class WebServer:
         return next((answer for answer in answers if answer is not None), None)
 
     @property
+    def is_open(self) -> bool:
+        return self._port is not None
+
+    @property
     def url(self) -> str:
         """For people; ends in a slash."""
         return self.local_url if self.config.public_url is None else f"{self.config.public_url.rstrip('/')}/"

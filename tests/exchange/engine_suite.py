@@ -261,6 +261,21 @@ class EngineSuite(ABC):
             assert await log.position_back(ITEM, 4, 70) == at[1]
             assert await log.total_bytes() == 105
 
+    async def test_the_newest_entries_by_count_and_bytes(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as (log, _):
+            assert await log.latest(Wanted(ITEM), 9, MUCH) == []
+            at = [(await log.append(draft(b"x" * size), "notes", 1)).position for size in (10, 20, 30, 40)]
+
+            async def sizes(limit: int, max_bytes: int, upto: int | None = None) -> list[int]:
+                return [len(entry.draft.body) for entry in await log.latest(Wanted(ITEM), limit, max_bytes, upto)]
+
+            assert await sizes(9, MUCH) == [10, 20, 30, 40]
+            assert await sizes(2, MUCH) == [30, 40]
+            assert await sizes(9, 70) == [30, 40]
+            assert await sizes(9, 1) == [40]
+            assert await sizes(2, MUCH, at[1]) == [10, 20]
+            assert await sizes(2, MUCH, at[0] - 1) == []
+
     async def test_names_are_found_by_a_part_and_by_digits_of_their_ids(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as (log, sessions):
             await log.append(draft(b"x"), "notes", 1)

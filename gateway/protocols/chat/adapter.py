@@ -291,13 +291,13 @@ class ChatAdapter:
         await self._write(partial(ChatStore.close, user, address))
 
     async def say(self, user: str, partner: str, text: str, name: str, asker: Asker = NOBODY_KNOWN) -> Line:
-        """Take a message; it is on disk when this returns and goes out as soon as it can. `ChatError`,
-        `NotAllowedError`."""
+        """Take a message for a partner, or for everybody who follows the writer: then it is said to oneself. It is on
+        disk when this returns and goes out as soon as it can. `ChatError`, `NotAllowedError`."""
         address = address_of(partner)
         text = checked_text(text)
         if not is_id(name):
             raise ChatError("the id of a message is up to 64 letters, digits, - and _")
-        if not self.store.has_partner(user, address):
+        if address != user and not self.store.has_partner(user, address):
             raise ChatError(f"you do not talk to {address}")
         # On the item of one's own name: that is where it is published.
         self._control.check(Act.PUBLISH, user, asker)
@@ -332,7 +332,8 @@ class ChatAdapter:
         """Publish what a user said, in order. Whether nothing is left."""
         while lines := self.store.to_send(user, PAGE):
             for line in lines:
-                message = ChatMessage(line.id, line.user, line.text, line.at, line.partner, line.attempt)
+                to = "" if line.partner == line.user else line.partner
+                message = ChatMessage(line.id, line.user, line.text, line.at, to, line.attempt)
                 state = await self._publish(line.user, line.user, write_message(message))
                 if state is None:
                     return False

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from urllib.parse import quote
 from xml.parsers import expat
 
+from gateway.converters.readable import TITLE_CHARACTERS, Readable
 from identifiers import TopicError
 from identifiers.naming import split_user
 
@@ -133,6 +134,18 @@ def read(body: bytes) -> ChatMessage | Receipt:
             raise ChatError("a receipt says whose messages arrived")
         return Receipt(name, creator, to, tuple(found.received), found.begins)
     return ChatMessage(name, creator, checked_text(found.text), _seconds(found.date), to, _attempt(found.attempt))
+
+
+def readable(document: bytes) -> Readable | None:
+    """What a message says to whoever reads its writer; None when it is for somebody in particular."""
+    try:
+        said = read(document)
+    except ChatError:
+        return None
+    if isinstance(said, Receipt) or said.to:
+        return None
+    title = said.text.strip().partition("\n")[0][:TITLE_CHARACTERS]
+    return Readable(title, said.text, said.creator, link_of(said.creator), said.id)
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from exchange.model import SessionKey
 from gateway.protocols.chat.adapter import ChatAdapter, ChatConfig, TakenError
-from gateway.protocols.chat.messages import ChatError
+from gateway.protocols.chat.messages import CONTENT_TYPE, ChatError, readable
 from gateway.protocols.chat.routes import ChatRoutes
 from gateway.protocols.chat.store import MIGRATIONS, ChatStore
 from gateway.protocols.descriptor import Figure, OpenDoor, ProtocolDescriptor, ProtocolHost, RunningProtocol
@@ -145,5 +145,6 @@ CHAT = ProtocolDescriptor(
     sections={"chat": ChatSection},
     configured=chat_config,
     make=ChatProtocol,
+    readers={CONTENT_TYPE: readable},
     tables=tuple(MIGRATIONS),
 )

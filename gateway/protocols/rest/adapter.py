@@ -12,13 +12,17 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 from exchange.model import CURRENT, SELF, Draft, Interest, LogEntry, OriginId, Profile, SessionKey, Start
+from exchange.ports import Wanted
 from gateway.access.rules import Act
 from gateway.control import Control
+from gateway.converters.converters import AS_IT_IS, FeedForm
+from gateway.converters.readable import TITLE
 from gateway.model import NOBODY_KNOWN, Asker, NotAllowedError, RefusedError
-from identifiers import IdentifierSyntaxError, ItemId, Naming, Topic, TopicError
+from identifiers import ItemId, Naming, Topic, TopicError
+from identifiers.namespaces import STANDARD, Namespaces
 
-ITEM_PREFIX = "item:"
-"""Marks a name that is a pair of ids; no topic begins like this."""
+FEEDS = "feeds"
+"""The session that follows what feeds are asked of."""
 NOTE_BYTES = 512
 """What an event costs beside its body."""
 
@@ -49,8 +53,25 @@ class RestConfig:
     """Without tokens: whether everybody may publish, or nobody."""
     publish_below: tuple[str, ...] = ()
     """Only topics that begin like one of these may be published; none: all."""
-    hidden: frozenset[Profile] = frozenset({Profile.MESSAGE})
-    """Publications of these profiles are for those they are sent to: who asks for the item here is not shown them."""
+    feeds: int = 10_000
+    """Names whose feeds were asked for lately: they are followed, so that readers miss nothing between two looks."""
+    feed_lease: float = 86_400.0
+    """Seconds that one is followed after it was asked for."""
+    feed_wait: float = 3.0
+    """Seconds that the first who asks waits for what the network has."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedEntry:
+    """One of the publications that a converter made of an entry."""
+
+    entry: LogEntry
+    draft: Draft
+    is_last: bool
+
+    @property
+    def size(self) -> int:
+        return len(self.draft.body)
 
 
 class ReaderStream:
@@ -66,10 +87,10 @@ class ReaderStream:
         """Called once when the reader is too far behind: whoever writes to it may be waiting just for it."""
         self._max_bytes = max_bytes
         self._bytes = 0
-        self._waiting: deque[LogEntry] = deque()
+        self._waiting: deque[LogEntry | ConvertedEntry] = deque()
         self._wake = asyncio.Event()
 
-    def offer(self, entry: LogEntry) -> None:
+    def offer(self, entry: LogEntry | ConvertedEntry) -> None:
         """Put behind what is waiting; a reader that is too far behind is marked for cutting off."""
         cost = entry.size + NOTE_BYTES
         # A single document passes however large it is: the network has its own bound.
@@ -84,7 +105,7 @@ class ReaderStream:
         self._waiting.append(entry)
         self._wake.set()
 
-    async def next(self, seconds: float) -> LogEntry | None:
+    async def next(self, seconds: float) -> LogEntry | ConvertedEntry | None:
         """The next publication, or None when there is none within so long (or none will come: see `overrun`)."""
         if not self._waiting and not self.overrun:
             self._wake.clear()
@@ -108,10 +129,13 @@ class RestAdapter:
     hears_own = True
     keeps_rules = False
 
-    def __init__(self, config: RestConfig, naming: Naming, control: Control) -> None:
+    def __init__(self, config: RestConfig, naming: Naming, control: Control, namespaces: Namespaces = STANDARD) -> None:
         self.config = config
         self._naming = naming
+        self._namespaces = namespaces
         self._control = control
+        self._first_looks: dict[ItemId, asyncio.Event] = {}
+        """Set when something of an item arrives whose feed somebody waits for."""
         self._open: dict[str, ReaderStream] = {}
         self._per_client: dict[str, int] = {}
         self.closing = False
@@ -126,10 +150,8 @@ class RestAdapter:
 
     def item_of(self, what: str) -> ItemId:
         try:
-            if what.startswith(ITEM_PREFIX):
-                return ItemId.parse(what.removeprefix(ITEM_PREFIX))
-            return self._naming.of_topic(Topic.parse(what))
-        except (TopicError, IdentifierSyntaxError) as error:
+            return self._namespaces.read(what).item(self._naming)
+        except TopicError as error:
             raise RefusedError(str(error)) from None
 
     def close(self) -> None:
@@ -139,14 +161,29 @@ class RestAdapter:
             stream.wake()
 
     async def deliver(self, key: SessionKey, entry: LogEntry, interests: Sequence[Interest]) -> None:
-        if entry.draft.profile in self.config.hidden:
-            raise RefusedError(f"a publication of the profile {entry.draft.profile!s} is not shown to everybody")
+        if key.who == FEEDS:
+            looked_for = self._first_looks.get(entry.item)
+            if looked_for is not None:
+                looked_for.set()
+            return
+        converters = self._control.converters
+        if not converters.is_for_everybody(entry.draft):
+            raise RefusedError("this message is not for everybody who knows the name")
         stream = self._open.get(key.who)
-        if stream is not None:
+        if stream is None:
+            return
+        how = interests[0].convert if interests else AS_IT_IS
+        if how == AS_IT_IS:
             stream.offer(entry)
+            return
+        made = await converters.convert(entry, how)
+        for number, draft in enumerate(made, 1):
+            stream.offer(ConvertedEntry(entry, draft, number == len(made)))
 
     @asynccontextmanager
-    async def stream(self, what: str, client: str, start: Start = CURRENT) -> AsyncGenerator[ReaderStream, None]:
+    async def stream(
+        self, what: str, client: str, start: Start = CURRENT, convert: str = AS_IT_IS
+    ) -> AsyncGenerator[ReaderStream, None]:
         """Follow a name while this is open: what there is from `start` on, and all that follows.
         Raises `RefusedError`, `FullError`."""
         self._room(client)
@@ -155,7 +192,7 @@ class RestAdapter:
         self._per_client[client] = self._per_client.get(client, 0) + 1
         try:
             subscribing = asyncio.ensure_future(
-                self._control.subscribe(self, stream.who, what, start=start, durable=False)
+                self._control.subscribe(self, stream.who, what, start=start, durable=False, convert=convert)
             )
             try:
                 await asyncio.shield(subscribing)
@@ -203,11 +240,37 @@ class RestAdapter:
                 stream.wake()
         return ended
 
+    async def feed(self, what: str, form: FeedForm) -> Draft | None:
+        """What was published by a name, as a document; None when nothing is known. The name is followed from now on.
+        Raises `RefusedError`."""
+        control, item = self._control, self.item_of(what)
+        await control.subscribe(self, FEEDS, what, lease=self.config.feed_lease)
+        newest = await control.exchange.log.newest(Wanted(item))
+        if newest is None:
+            # It may be somewhere in the network.
+            looked_for = self._first_looks.setdefault(item, asyncio.Event())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.config.feed_wait):
+                    await looked_for.wait()
+            self._first_looks.pop(item, None)
+            newest = await control.exchange.log.newest(Wanted(item))
+        if newest is None:
+            return None
+        if newest.draft.profile is Profile.DOCUMENT and form is FeedForm.ATOM:
+            return newest.draft
+        return await control.converters.feed(item, newest.draft.name, control.converters.addresses.of(what), form)
+
     async def publish(
-        self, topic: str, content_type: str, body: bytes, asker: Asker = NOBODY_KNOWN
+        self,
+        topic: str,
+        content_type: str,
+        body: bytes,
+        asker: Asker = NOBODY_KNOWN,
+        profile: Profile = Profile.DOCUMENT,
+        title: str = "",
     ) -> tuple[ItemId, OriginId]:
-        """A new state of a topic; on disk when this returns, and on its way to everybody. Raises `RefusedError`, and
-        `NetworkError` when there is no room for more."""
+        """A new state of a topic, or a message in it; on disk when this returns, and on its way to everybody. Raises
+        `RefusedError`, and `NetworkError` when there is no room for more."""
         try:
             name = Topic.parse(topic).url
         except TopicError as error:
@@ -216,7 +279,8 @@ class RestAdapter:
         if below and not name.startswith(below):
             raise RefusedError("this topic may not be published here")
         item = self.item_of(name)
-        draft = Draft(item, name, Profile.DOCUMENT, content_type, body, ((SELF, name),))
+        attributes = ((SELF, name), (TITLE, title)) if title else ((SELF, name),)
+        draft = Draft(item, name, profile, content_type, body, attributes)
         appended = await self._control.publish(self, draft, asker)
         return item, appended.origin
 

@@ -64,9 +64,16 @@ class RestProtocol(RunningProtocol[RestConfig]):
     async def prepare(self) -> None:
         host = self.host
         if host.web is not None:
-            self.adapter = RestAdapter(self.config, host.naming, host.control)
+            self.adapter = RestAdapter(self.config, host.naming, host.control, host.namespaces)
             host.web.translate(_translated)
-            RestRoutes(self.adapter, host.web.gate, host.web.answers).add_to(host.web.app)
+            routes = RestRoutes(
+                self.adapter,
+                host.web.gate,
+                host.web.answers,
+                host.hub_url,
+                host.control.converters.addresses.of,
+            )
+            routes.add_to(host.web.app)
 
     async def start(self) -> None:
         if self.adapter is not None:

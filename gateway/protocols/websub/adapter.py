@@ -15,6 +15,7 @@ from gateway.control import Control
 from gateway.events import GatewayEvent, GatewayStoreFailed, PublishFailed
 from gateway.model import NetworkError, RefusedError
 from identifiers import ItemId, Naming, Topic, TopicError
+from identifiers.namespaces import STANDARD, Namespaces
 from push_hub.hub import Hub
 from push_hub.model import Content, HubPublication
 from push_hub.protocol.requests import RequestError
@@ -44,10 +45,13 @@ class WebsubAdapter:
         naming: Naming,
         control: Control,
         observer: Callable[[GatewayEvent], None] | None = None,
+        namespaces: Namespaces = STANDARD,
     ) -> None:
         self._hub = hub
         self._naming = naming
+        self._namespaces = namespaces
         self._control = control
+        self._feeds = control.converters.addresses
         self._observer = observer
         self._wake = asyncio.Event()
         self._changed: OrderedDict[str, bool] = OrderedDict()
@@ -60,7 +64,11 @@ class WebsubAdapter:
         hub.add_listener(self)
 
     def item_of(self, what: str) -> ItemId:
+        """Of a topic; of what a feed is of, if this is the address of one."""
+        name = self._feeds.name_in(what)
         try:
+            if name is not None:
+                return self._namespaces.read(name).item(self._naming)
             return self._naming.of_topic(Topic.parse(what))
         except TopicError as error:
             raise RefusedError(f"{what[:200]}: {error}") from None
@@ -90,18 +98,23 @@ class WebsubAdapter:
     # What the control function brings.
 
     async def deliver(self, key: SessionKey, entry: LogEntry, interests: Sequence[Interest]) -> None:
-        draft = entry.draft
-        if draft.profile is not Profile.DOCUMENT:
-            raise RefusedError(f"a publication of the profile {draft.profile!s} is no document of a topic")
+        """Documents as they are; what is said in messages and events, as a feed of the last ones."""
+        draft, converters = entry.draft, self._control.converters
+        if not converters.is_for_everybody(draft):
+            raise RefusedError("this message is not for everybody who knows the name")
+        is_document = draft.profile is Profile.DOCUMENT
         secure = draft.name.startswith("https:")
-        content = Content(draft.content_type, draft.body)
         for interest in interests:
+            name = interest.name
             # What was fetched without protection is never given to who asked for the protected spelling.
-            if secure or not interest.name.startswith("https:"):
-                try:
-                    await self._hub.bring(interest.name, draft.attribute(SELF) or interest.name, content)
-                except RequestError as error:
-                    raise RefusedError(str(error)) from error
+            if is_document and not secure and name.startswith("https:") and self._feeds.name_in(name) is None:
+                continue
+            found = draft if is_document else await converters.feed(entry.item, draft.name, name, upto=entry.position)
+            self_url = (draft.attribute(SELF) if is_document else "") or name
+            try:
+                await self._hub.bring(name, self_url, Content(found.content_type, found.body))
+            except RequestError as error:
+                raise RefusedError(str(error)) from error
 
     # Subscriptions.
 
@@ -198,6 +211,8 @@ class WebsubAdapter:
         """Put it into the log, in one commit with how far its topic is: it never stands there twice."""
         if self._hub.canary is not None and publication.topic == self._hub.canary.topic:
             return
+        if self._feeds.name_in(publication.topic) is not None:
+            return  # whoever wants it elsewhere wants what it is made of
         content = publication.content
         try:
             # One spelling, so that two gateways which heard of it by different ones publish the same version.

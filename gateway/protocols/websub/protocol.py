@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 
 from exchange.model import SessionKey
 from gateway.access.enforce import end_forbidden
-from gateway.model import RefusedError
+from gateway.access.rules import Act
+from gateway.model import NotAllowedError, RefusedError
 from gateway.protocols.descriptor import (
     ListeningDoor,
     LiveSetting,
@@ -16,6 +17,7 @@ from gateway.protocols.descriptor import (
 from gateway.protocols.websub.adapter import WebsubAdapter
 from gateway.protocols.websub.demand import MIGRATIONS, NetworkDemand
 from gateway.protocols.websub.section import HubLimits, HubSection, hub_config
+from identifiers import TopicError
 from push_hub.health import Check, QueueLevel
 from push_hub.hub import Hub, HubConfig
 from push_hub.ports import Validator
@@ -38,17 +40,29 @@ class WebsubProtocol(RunningProtocol[HubConfig]):
         self._demand: NetworkDemand | None = None
 
     async def refusal(self, topic: str, callback: str) -> str | None:
-        """For the hub: the first refusal counts."""
+        """For the hub: the first refusal counts. Who wants the feed of a name is asked about that name."""
+        name = self.host.control.converters.addresses.name_in(topic)
+        if name is not None:
+            return self._refusal_of_feed(name)
         for validator in self.validators:
             reason = await validator.refusal(topic, callback)
             if reason is not None:
                 return reason
         return None
 
+    def _refusal_of_feed(self, name: str) -> str | None:
+        try:
+            self.host.namespaces.read(name)
+            self.host.control.check(Act.SUBSCRIBE, name)
+        except (TopicError, NotAllowedError) as error:
+            return str(error)
+        return None
+
     async def prepare(self) -> None:
         host = self.host
         control = host.control
-        adapter = self._adapter = WebsubAdapter(self.hub, host.naming, control, host.observer)
+        adapter = self._adapter = WebsubAdapter(self.hub, host.naming, control, host.observer, host.namespaces)
+        host.takes_feeds = lambda: self.hub.url
         self._demand = NetworkDemand(self.hub, host.naming, control, adapter, host.database, host.clock, host.observer)
 
     async def start(self) -> None:
