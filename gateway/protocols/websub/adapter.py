@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from exchange.model import SELF, Draft, Interest, LogEntry, Mark, Profile, SessionKey
+from exchange.ports import Wanted
 from gateway.control import Control
 from gateway.events import GatewayEvent, GatewayStoreFailed, PublishFailed
 from gateway.model import NetworkError, RefusedError
@@ -156,7 +157,13 @@ class WebsubAdapter:
 
     async def _subscribe(self, topic: str) -> None:
         with contextlib.suppress(RefusedError):  # a topic that has no ids cannot cross; the hub serves it as any hub
-            await self._control.subscribe(self, THE_HUB, topic, limited=False)
+            held = await self._control.subscribe(self, THE_HUB, topic, limited=False)
+            key, exchange = SessionKey(self.name, THE_HUB), self._control.exchange
+            if len(await exchange.router.interests_of(key, held.item)) > 1:
+                # The hub has the item by another name, and what is current is new by this one.
+                newest = await exchange.log.newest(Wanted(held.item))
+                if newest is not None:
+                    await exchange.rewind(key, held.item, newest.position - 1)
 
     # Publications.
 
