@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession
 
+from exchange.exchange import Exchange
 from exchange.model import Draft, Interest, LogEntry, OriginId, Profile, SessionKey
+from exchange.sqlite import EXCHANGE_TABLES, SqliteLog, SqliteSessions
+from gateway.control import Control
 from gateway.gateway import Gateway
 from gateway.protocols.websub.adapter import WebsubAdapter
 from identifiers import DEFAULT_NAMING, Topic
@@ -19,6 +22,8 @@ from push_hub.canary import CanaryConfig
 from push_hub.hub import Hub, HubConfig
 from push_hub.intake.events import TopicFetched
 from push_hub.model import Content
+from storage import Database
+from storage.clock import steady
 from tests.gateway.crossing.stock_subscriber import StockPublisher, StockSubscriber
 from tests.gateway.crossing.test_crossing import World, feed
 from tests.waiting import until
@@ -194,7 +199,13 @@ async def test_what_was_fetched_over_http_is_never_given_to_who_asked_for_https(
         given.append(topic)
 
     hub.bring = bring  # type: ignore[method-assign]
-    adapter = WebsubAdapter(hub, DEFAULT_NAMING, None)  # type: ignore[arg-type]
+    with Database.open(tmp_path / "gateway.sqlite", EXCHANGE_TABLES) as database:
+        exchange = Exchange(SqliteLog(database), SqliteSessions(database), steady)
+        adapter = WebsubAdapter(hub, DEFAULT_NAMING, Control(exchange, steady))
+        await _check_spellings(adapter, given, crossed, brought)
+
+
+async def _check_spellings(adapter: WebsubAdapter, given: list[str], crossed: str, brought: list[str]) -> None:
     spellings = ("http://feeds.example/a", "https://feeds.example/a")
     item = adapter.item_of(spellings[0])
     assert item == adapter.item_of(spellings[1])
