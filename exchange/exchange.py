@@ -25,6 +25,7 @@ from exchange.model import (
     Start,
     WorkStumbled,
 )
+from exchange.newest import MOST_BYTES, NewestEntries
 from exchange.ports import Log, SessionReader, Sessions, Wanted
 from exchange.router import Router
 from exchange.session_queues import SessionQueues
@@ -47,6 +48,8 @@ class ExchangeConfig:
     first_wait: float = FIRST_WAIT
     """Before an entry that was not taken is offered again; longer each time."""
     longest_wait: float = LONGEST_WAIT
+    newest_bytes: int = MOST_BYTES
+    """Of entries that are handed on without being read again."""
 
 
 class TooManyInterestsError(ExchangeError):
@@ -71,7 +74,8 @@ class Exchange:
         self.counters = ExchangeCounters()
         self.router = Router(log, sessions, clock)
         waits = (self.config.first_wait, self.config.longest_wait)
-        self._walks = Walks(log, sessions, self.router, clock, self.counters, observer, waits, self._queues)
+        newest = NewestEntries(log.gateway, most_bytes=self.config.newest_bytes)
+        self._walks = Walks(log, sessions, self.router, clock, self.counters, observer, waits, self._queues, newest)
         self._clock = clock
         self._observer = observer
         self._full: dict[ItemId, tuple[int, int]] = {}

@@ -51,13 +51,14 @@ class Walks:
         observer: Callable[[ExchangeEvent], None] | None,
         waits: tuple[float, float],
         queues: SessionQueues | None = None,
+        newest: NewestEntries | None = None,
     ) -> None:
         self.last = 0
         """The newest position in the log."""
         self.fleeting: dict[SessionKey, dict[ItemId, int]] = {}
         """Cursors of sessions that end with the process."""
         self.away: set[SessionKey] = set()
-        self.newest = NewestEntries(log.gateway)
+        self.newest = NewestEntries(log.gateway) if newest is None else newest
         self._log = log
         self._sessions = sessions
         self._router = router

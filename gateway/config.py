@@ -31,6 +31,7 @@ from identifiers import HashName, Naming, NoZoneError, Scheme, TopicError, split
 from psirp_stack.node.config import MAX_FILE_BYTES
 from push_hub.protocol.leases import LeasePolicy
 from push_hub.protocol.urls import UrlError, normalised
+from storage.memory import LEAST_MIB, MIB, USUAL_MIB, MemoryBudget
 
 PREFIX = "PSPH_"
 BETWEEN = "__"
@@ -52,6 +53,8 @@ class GatewaySection(Struct, frozen=True, forbid_unknown_fields=True):
     """DNS zones that it answers for when other gateways ask for a topic there."""
     protocols: tuple[str, ...] = ()
     """Protocols from outside, as package.module:DESCRIPTOR."""
+    memory_mb: Annotated[int, Meta(ge=LEAST_MIB)] = USUAL_MIB
+    """What caches, queues and publications in pieces may take together, beside the program itself."""
 
 
 class StoreSection(Struct, frozen=True, forbid_unknown_fields=True):
@@ -151,6 +154,7 @@ def _built(document: dict[str, object], folder: Path) -> GatewayConfig:
     _check_keys(document, sections, known)
     sections.data = data = folder / sections.read("store", StoreSection).path
     sections.domain = domain = _domain(own)
+    sections.memory = MemoryBudget(own.memory_mb * MIB)
     zones = _zones(own)
     naming, limits = sections.read("naming", NamingSection), sections.read("limits", SessionLimits)
     protocols = {one.label: config for one in known if (config := one.configured(sections)) is not None}
@@ -164,6 +168,7 @@ def _built(document: dict[str, object], folder: Path) -> GatewayConfig:
         ),
         name=own.name,
         domain=domain,
+        memory=sections.memory,
         web=web_config(sections),
         access=_access(sections, known),
         zones=zones,

@@ -12,6 +12,7 @@ name = "gateway"                    # what its node calls it
 # domain = "example.com"            # the domain of its people: user@example.com
 zones = []                          # DNS zones that it answers for, for instance ["example.com"]
 protocols = []                      # protocols from outside, as "package.module:DESCRIPTOR"; installed ones are found
+memory_mb = 192                     # what caches, queues and publications in pieces may take, beside the program's 100
 
 [store]
 path = "var/gateway"                # everything that must survive a restart

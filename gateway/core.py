@@ -23,6 +23,7 @@ from identifiers import DEFAULT_NAMING, Naming
 from identifiers.namespaces import STANDARD, Namespaces
 from push_hub.health import QueueLevel
 from storage import Database, Migration
+from storage.memory import MemoryBudget
 from storage.private import make_private_folder
 from storage.queues import QueueObserver
 
@@ -51,6 +52,7 @@ class CoreConfig:
     """The port that protocols over HTTP share. None: there is none."""
     access: AccessRules = field(default_factory=AccessRules)
     """Who may publish and subscribe."""
+    memory: MemoryBudget = field(default_factory=MemoryBudget)
 
     @property
     def on(self) -> tuple[Descriptor, ...]:
@@ -160,6 +162,7 @@ class GatewayCore:
             sweep_every=control.sweep_every,
             first_wait=control.retry_base,
             longest_wait=control.retry_cap,
+            newest_bytes=self.config.memory.newest,
         )
         return Exchange(
             SqliteLog(database), SqliteSessions(database), self._clock, config, self._observer, self._queues

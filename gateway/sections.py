@@ -16,6 +16,7 @@ from gateway.tls_section import TlsSection
 from identifiers import TopicError
 from identifiers.topic import canonical_host
 from serving.tls import TlsError, TlsFiles, TlsPort
+from storage.memory import MemoryBudget
 from storage.private import PrivateFileError, read_secret_lines
 
 S = TypeVar("S", bound=Struct)
@@ -46,6 +47,7 @@ class Sections:
         """What must survive is kept below this."""
         self.domain = domain
         """The domain whose people are user@domain here."""
+        self.memory = MemoryBudget()
 
     @property
     def has_web_port(self) -> bool:

@@ -1,8 +1,11 @@
 """A process of this machine that a measurement or a crash run starts, kills and starts again."""
 
 import asyncio
+import os
 import signal
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 START_PATIENCE = 60.0
 STOP_PATIENCE = 30.0
@@ -11,6 +14,23 @@ STDERR_KEPT = 4000
 
 class ProcessFailedError(Exception):
     """A process did something that nobody asked of it: ended by itself, or did not start or stop."""
+
+
+def children(pid: int) -> list[int]:
+    with suppress(OSError):
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory of a process; 0 when it is gone."""
+    with suppress(OSError):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
+
+
+def resident_with_children(pid: int) -> int:
+    return sum(map(resident, (pid, *children(pid))))
 
 
 class Part:

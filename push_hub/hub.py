@@ -48,6 +48,7 @@ from serving.port import Port, PortConfig
 from serving.tls import TlsFiles
 from storage import Database, StorageError, Transaction
 from storage.clock import steady
+from storage.memory import MemoryBudget
 from storage.private import make_private_folder
 from storage.queues import QueueObserver
 
@@ -83,6 +84,7 @@ class HubConfig:
     health: HealthConfig = field(default_factory=HealthConfig)
     history_rows: int = DEFAULT_HISTORY_ROWS
     stop_grace: float = 5.0
+    memory: MemoryBudget = field(default_factory=MemoryBudget)
     tls: TlsFiles | None = None
     """Speak TLS, and nothing else, with these."""
 
@@ -356,7 +358,9 @@ class Hub:
         subscriptions = Subscriptions(database, history_rows=config.history_rows, bounds=config.bounds)
         policy = AddressPolicy(config.allow_private, own=frozenset([canary.address] if canary is not None else ()))
         client = OutboundClient(ClientConfig(policy, config.max_requests_out, hosts=config.hosts))
-        delivery_config = DeliveryConfig(url, limits=config.deliveries, retention=config.retention)
+        delivery_config = DeliveryConfig(
+            url, limits=config.deliveries, retention=config.retention, kept_bytes=config.memory.delivered
+        )
         delivery = Delivery(
             database,
             subscriptions,

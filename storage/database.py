@@ -43,7 +43,8 @@ T = TypeVar("T")
 
 DEFAULT_MAX_WAITING = 50_000
 DEFAULT_GROUP_LIMIT = 2_000
-DEFAULT_CACHE_KIB = 64 * 1024
+DEFAULT_CACHE_KIB = 16 * 1024
+"""Of one connection; of all of them, see `memory`."""
 BUSY_TIMEOUT_MS = 10_000
 LOOP_GROUP = 128
 """Pieces of work that hold up the event loop in one go: some milliseconds. The others wait for the next commit."""

@@ -90,6 +90,7 @@ def run(args: argparse.Namespace) -> int:
                 log.way_of = telemetry.recorder.way_of
             if telemetry is not None and spans is not None:
                 telemetry.when_finished = spans.record
+            config.memory.enforce_on_stores()
             try:
                 uvloop.run(serve(read, config, gateway, partial(print, flush=True), _warn))
             finally:

@@ -31,6 +31,7 @@ from push_hub.protocol.urls import UrlError, normalised
 from push_hub.server import ServerConfig
 from serving.tls import CertificateReplaced, TlsError, TlsFiles, TlsPort
 from storage import StorageError
+from storage.memory import LEAST_MIB, MIB, USUAL_MIB, MemoryBudget
 from storage.private import PrivateFileError, read_secret_lines
 
 MAX_PORT = 65_535
@@ -131,6 +132,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="the same for those that one network (/24, /64) asked for; half of it for one address "
         "(default: %(default)s)",
     )
+    parser.add_argument(
+        "--memory-mb",
+        type=int,
+        default=USUAL_MIB,
+        metavar="N",
+        help="what caches and queues may take together, beside some 100 MB for the program (default: %(default)s)",
+    )
     canary = CanaryConfig()
     parser.add_argument(
         "--canary-interval",
@@ -189,6 +197,8 @@ def run(args: argparse.Namespace) -> int:
         raise CommandError(f"--max-document {args.max_document}: expected at least {MIN_DOCUMENT} bytes")
     if args.max_subscriptions < 1 or args.max_subscriptions_per_network < 1:
         raise CommandError("--max-subscriptions and --max-subscriptions-per-network take numbers above 0")
+    if args.memory_mb < LEAST_MIB:
+        raise CommandError(f"--memory-mb {args.memory_mb}: expected at least {LEAST_MIB}")
     if not 0.0 <= args.traces_rate <= 1.0:
         raise CommandError(f"--traces-rate {args.traces_rate:g}: expected 0 to 1")
     traces = None
@@ -196,6 +206,7 @@ def run(args: argparse.Namespace) -> int:
         traces = TracesConfig(args.traces, args.traces_rate, TraceForm(args.traces_format))
     config = HubConfig(
         data=_data(args.data),
+        memory=MemoryBudget(args.memory_mb * MIB),
         host=args.host,
         port=args.port,
         public_url=args.public_url,
@@ -224,6 +235,7 @@ def run(args: argparse.Namespace) -> int:
                 both(both(complaints.observe, _say_certificate), told.events),
                 told.queues,
             )
+            config.memory.enforce_on_stores()
             uvloop.run(_serve(hub, config, args.publisher_token_file))
     except StorageError as error:
         raise CommandError(str(error)) from error

@@ -14,7 +14,7 @@ from gateway.operations.ready import tell_ready
 from psirp_stack.authentication.keys import KeyFileError
 from psirp_stack.graph import GraphError
 from psirp_stack.node.config import NodeConfigError, NodeFile, load, read_secret
-from psirp_stack.node.shell import RunningNode
+from psirp_stack.node.shell import RunningNode, memory_of
 from storage import StorageError
 
 EXAMPLES = """
@@ -54,6 +54,7 @@ def run(args: argparse.Namespace) -> int:
                 read_secret(args.config.parent / file.domain.secret_file)
             print(f"{args.config}: node {file.name!r} with {len(file.links)} links can be started")
             return 0
+        memory_of(file).enforce_on_stores()
         uvloop.run(_serve(file, args.config.parent))
     except (NodeConfigError, GraphError, KeyFileError, StorageError, OSError) as error:
         raise CommandError(str(error)) from None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from perf.bench.family import BenchError
 from perf.hub_process import PUBLISHER_TOKEN
-from perf.processes import Part, ProcessFailedError
+from perf.processes import Part, ProcessFailedError, children, resident_with_children
 from storage.private import write_private_file
 
 BARE = "bare loop"
@@ -44,7 +44,7 @@ class IngestSystem:
 
     def resident(self) -> int:
         """Bytes, of all processes."""
-        return sum(resident(pid) for part in self.parts for pid in (part.pid, *children(part.pid)))
+        return sum(resident_with_children(part.pid) for part in self.parts)
 
 
 def cpu_of(pid: int) -> dict[str, float]:
@@ -68,18 +68,6 @@ def _threads(pid: int) -> Iterator[tuple[int, str, float]]:
                     (folder / "comm").read_text(),
                     int((folder / "schedstat").read_text().split()[0]) / 1e9,
                 )
-
-
-def children(pid: int) -> list[int]:
-    with suppress(OSError):
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    return []
-
-
-def resident(pid: int) -> int:
-    with suppress(OSError):
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return 0
 
 
 class IngestSystems:

@@ -11,13 +11,16 @@ from pathlib import Path
 
 import uvloop
 
-from perf.bench.family import BenchError, BenchOutcome, Row, progress_bar
+from perf.bench.family import Bar, BenchError, BenchOutcome, Row, Sense, progress_bar
 from perf.workloads.kinds import FULL, QUICK, RunPlan, WorkloadKind, carry_out, plans
 from perf.workloads.world import WorkloadError
 
 SUITE = "suite"
 MINUTES = 10.0
 QUICK_MINUTES = 0.5
+LONG = 15.0
+"""Minutes of a soak of which it can be said whether it grows."""
+FLAT = 0.05
 
 
 class Workload:
@@ -70,13 +73,26 @@ class Workload:
             rows, interrupted = uvloop.run(_all(todo, places, options.seed))
         if not rows:
             raise BenchError("interrupted before anything was measured")
-        remarks = ["delays count from when a publication was due to when its callback had it; 0 hops: same gateway"]
+        remarks = [
+            "delays count from when a publication was due to when its callback had it; 0 hops: same gateway",
+            "MiB: resident memory of the gateway there, and its growth after the first 5 minutes (or a run's half)",
+        ]
+        bars = _growth_bars(rows) if options.kind == WorkloadKind.SOAK and minutes >= LONG else []
         if interrupted:
             remarks.append("interrupted: the last run is partial")
         if options.run is not None:
             remarks.append(f"next: psph report {options.run}/* --out report")
         parameters: Row = {"kind": options.kind, "seed": options.seed, "quick": options.quick, "partial": interrupted}
-        return BenchOutcome(parameters, rows, [], remarks)
+        return BenchOutcome(parameters, rows, bars, remarks)
+
+
+def _growth_bars(rows: list[Row]) -> list[Bar]:
+    """A part of what it takes, so that it says the same of small and large gateways."""
+    return [
+        Bar(f"growth an hour of the gateway at {row['hops']} hops / its memory", slope * 60 / most, Sense.AT_MOST, FLAT)
+        for row in rows
+        if isinstance(slope := row["MiB/min"], float) and isinstance(most := row["most MiB"], float)
+    ]
 
 
 async def _all(todo: list[tuple[WorkloadKind, RunPlan]], places: list[Path], seed: int) -> tuple[list[Row], bool]:

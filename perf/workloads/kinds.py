@@ -18,6 +18,7 @@ from perf.bench.family import Row, percentile
 from perf.traces.run import Parameter, Run, new_run, software_version
 from perf.workloads.arrivals import ArrivalShape, ArrivalStep, schedule
 from perf.workloads.generator import offer
+from perf.workloads.growth import GrowthWatch
 from perf.workloads.world import SMALLEST, Setting, WorkloadError, WorkloadWorld
 
 PAYLOADS: Final = (287, 392, 497, 602, 707, 812, 917, 1022, 1127, 1232, 1337, 1442)
@@ -27,6 +28,7 @@ KEEPS_UP: Final = 0.95
 IN_TIME: Final = 1.0
 """Seconds. Or until the median delay says that a queue grows."""
 WARM_UP_JOINS: Final = 5
+SOAK_RATE: Final = 60.0
 
 
 class WorkloadKind(StrEnum):
@@ -111,9 +113,7 @@ def plans(kind: WorkloadKind, scale: WorkloadScale, minutes: float) -> list[RunP
                 for shape in ArrivalShape
             ]
         case WorkloadKind.SOAK:
-            return [
-                RunPlan("soak", Setting(), (ArrivalStep(scale.rate, minutes * 60, ArrivalShape.POISSON),), PAYLOADS)
-            ]
+            return [RunPlan("soak", Setting(), (ArrivalStep(SOAK_RATE, minutes * 60, ArrivalShape.POISSON),), PAYLOADS)]
 
 
 def run_for(plan: RunPlan, kind: WorkloadKind, seed: int) -> Run:
@@ -169,6 +169,8 @@ async def _steps(world: WorkloadWorld, plan: RunPlan, seed: int, tick: Callable[
     await world.prepare(names)
     world.forget_warm_up()
     rows: list[Row] = []
+    watch = GrowthWatch(world.resident)
+    watching = asyncio.create_task(watch.run(sum(step.seconds for step in plan.steps)))
     for number, step in enumerate(plan.steps):
         if world.stop.is_set():
             break
@@ -181,7 +183,12 @@ async def _steps(world: WorkloadWorld, plan: RunPlan, seed: int, tick: Callable[
         late = percentile(sorted(count.delays), 0.5) > IN_TIME
         if plan.until_saturated and (count.completed < KEEPS_UP * count.offered or late):
             break
-    return rows
+    watching.cancel()
+    return [{**row, **_memory(watch, int(row["hops"] or 0))} for row in rows]
+
+
+def _memory(watch: GrowthWatch, hop: int) -> Row:
+    return {"most MiB": watch.most(hop), "MiB/min": watch.slope(hop)}
 
 
 def _row(plan: RunPlan, load: float | None, hop: int, delays: Sequence[float], offered: int, completed: int) -> Row:

@@ -22,7 +22,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 from identifiers import DEFAULT_NAMING, ItemId, Topic
 from perf.loopback import LoopbackClient, LoopbackRequest, Reply, Server, answer
-from perf.processes import Part, ProcessFailedError
+from perf.processes import Part, ProcessFailedError, resident_with_children
 from perf.traces.blocks import block_of_records
 from perf.traces.hub_events import Moment
 from perf.traces.naming import publication_name
@@ -112,7 +112,7 @@ class WorkloadWorld:
         self._clients: dict[tuple[str, int], list[LoopbackClient]] = defaultdict(list)
         self._number = 0
         self._warming = 0
-        self._gateways: list[Part] = []
+        self._gateways: dict[int, Part] = {}
         self._clock_name = clock_id()
 
     @asynccontextmanager
@@ -165,7 +165,7 @@ class WorkloadWorld:
                 f"[traces]\n{traces}"
             )
             part = Part(f"gate-{hop}", ["gateway", "-c", str(file)])
-            self._gateways.append(part)
+            self._gateways[hop] = part
             await part.start()
             starting.append((hop, part))
         for hop, part in starting:
@@ -176,7 +176,7 @@ class WorkloadWorld:
 
     async def _stop_gateways(self) -> None:
         """Gracefully, so that their traces are whole; after Ctrl-C they may be on their way already."""
-        for part in self._gateways:
+        for part in self._gateways.values():
             with suppress(ProcessFailedError):
                 await part.stop()
             await part.end()
@@ -245,6 +245,10 @@ class WorkloadWorld:
             await self.publish(name, document)
         except WorkloadError:
             self.ledger.failed(document.number)
+
+    def resident(self) -> dict[int, int]:
+        """Bytes of memory of the gateway at each hop, and of its parsers."""
+        return {hop: resident_with_children(part.pid) for hop, part in self._gateways.items()}
 
     @property
     def subscribers(self) -> int:

@@ -32,6 +32,7 @@ from msgspec import Meta, Struct
 from psirp_stack.control.messages import Name
 from psirp_stack.pull.cache import StrategyError, strategy_named
 from psirp_stack.sealing.keys import MIN_SECRET_BYTES
+from storage.memory import LEAST_MIB
 from storage.private import PrivateFileError, read_secret_file
 
 MAX_FILE_BYTES = 1024 * 1024
@@ -150,6 +151,8 @@ class NodeFile(Struct, frozen=True, forbid_unknown_fields=True):
     roles: tuple[NodeRole, ...] = ()
     data: str | None = None
     socket: str | None = None
+    memory_mb: Annotated[int, Meta(ge=LEAST_MIB)] | None = None
+    """What caches, queues and publications in pieces may take together, beside the program itself."""
     domain: DomainFile = DomainFile()
     links: tuple[LinkFile, ...] = ()
     keys: KeysFile = KeysFile()

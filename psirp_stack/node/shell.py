@@ -58,6 +58,7 @@ from psirp_stack.sealing.keys import DomainKeys
 from psirp_stack.transport.config import TransportConfig
 from psirp_stack.transport.versions import RetentionLimits, VersionsFor, in_memory
 from storage import Database
+from storage.memory import MIB, MemoryBudget
 from storage.private import make_private_folder, write_private_file
 from storage.queues import QueueObserver, watch_queue
 
@@ -151,7 +152,7 @@ class RunningNode:
             link_state=LinkStateConfig(hello_interval=file.times.hello),
             intents=IntentConfig(keep_alive=lease / KEEP_ALIVES_A_LEASE),
             cache=VersionCacheConfig(file.cache.bytes, file.cache.strategy),
-            transport=transport_beside(file.cache.bytes),
+            transport=within(memory_of(file), transport_beside(file.cache.bytes)),
         )
         signer, holder = _proofs(file, folder)
         settings = replace(settings, trust=_trust(file, folder), holder=holder)
@@ -342,6 +343,22 @@ class RunningNode:
 def transport_beside(cache_bytes: int) -> TransportConfig:
     """Where nodes keep versions, those who come late ask for what is large: the nearest node that has it answers."""
     return TransportConfig(on_request_above=ON_REQUEST_ABOVE) if cache_bytes else TransportConfig()
+
+
+def memory_of(file: NodeFile) -> MemoryBudget:
+    return MemoryBudget() if file.memory_mb is None else MemoryBudget(file.memory_mb * MIB)
+
+
+def within(memory: MemoryBudget, config: TransportConfig) -> TransportConfig:
+    """What arrives by one link, or from one source, is a part of what may be held, and leaves others room."""
+    held = min(memory.arriving, config.reassembly_bytes)
+    return replace(
+        config,
+        max_pending_bytes=min(memory.sent, config.max_pending_bytes),
+        reassembly_bytes=held,
+        reassembly_bytes_per_link=min(config.reassembly_bytes_per_link, held * 3 // 4),
+        reassembly_bytes_per_source=min(config.reassembly_bytes_per_source, held // 2),
+    )
 
 
 def next_boot(data: Path | None) -> int:

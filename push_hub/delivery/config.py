@@ -57,5 +57,7 @@ class DeliveryConfig:
     max_retries_stored: int = 2_000_000
     overload_retry_after: float = 5.0
     history: int = 16
+    kept_bytes: int = 64 * 1024 * 1024
+    """Publications that are kept ready while they are sent; others are read from the log."""
     company: float = 0.1
     """Seconds that positions alone wait for others, or for a publication whose commit they share."""

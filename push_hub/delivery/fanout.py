@@ -81,7 +81,7 @@ class Delivery:
         self._log = PublicationLog(database)
         jitter = rng or random.Random()  # noqa: S311 - not a secret
         self._queue = DeliveryQueue(config, jitter, client.prefixes.of)
-        self._parcels = Parcels(self._log, config.hub_url, config.changes_for)
+        self._parcels = Parcels(self._log, config.hub_url, config.changes_for, config.kept_bytes)
         self._scan = RetryScan(self._log, self._queue, subscribers, self._parcels)
         self._saver = Saver(self._log, self._queue, clock, self._saved, self._save_failed, config.company)
         self._channel = client.channel(config.limits.timeout, ANSWER_LIMIT, self._answered, self._connected)

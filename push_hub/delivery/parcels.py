@@ -6,16 +6,16 @@ from push_hub.delivery.log import PublicationLog
 from push_hub.delivery.signing import PreparedPublication
 from push_hub.model import Dialect, HubPublication
 
-CACHE_BYTES = 64 << 20
 CACHE_ENTRIES = 1024
 
 
 class Parcels:
-    def __init__(self, log: PublicationLog, hub_url: str, changes_for: frozenset[Dialect]) -> None:
+    def __init__(self, log: PublicationLog, hub_url: str, changes_for: frozenset[Dialect], most_bytes: int) -> None:
         self._log = log
         self._hub_url = hub_url
         self._changes_for = changes_for
         self._kept: OrderedDict[int, PreparedPublication] = OrderedDict()
+        self._most_bytes = most_bytes
         self._bytes = 0
 
     def make(self, publication: HubPublication) -> PreparedPublication:
@@ -36,6 +36,6 @@ class Parcels:
     def remember(self, parcel: PreparedPublication) -> None:
         self._kept[parcel.id] = parcel
         self._bytes += parcel.size
-        while len(self._kept) > 1 and (self._bytes > CACHE_BYTES or len(self._kept) > CACHE_ENTRIES):
+        while len(self._kept) > 1 and (self._bytes > self._most_bytes or len(self._kept) > CACHE_ENTRIES):
             _, oldest = self._kept.popitem(last=False)
             self._bytes -= oldest.size

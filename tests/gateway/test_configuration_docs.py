@@ -30,7 +30,7 @@ def paths(struct: type[msgspec.Struct], before: str = "") -> set[str]:
         path = f"{before}{field.name}"
         if path == "node.links.impaired":  # written as one value
             found.add(path)
-        elif path == "node.socket":  # refused: a gateway's own node listens beside the store
+        elif path in ("node.socket", "node.memory_mb"):  # refused: a gateway and its own node have one store and budget
             continue
         elif inside := structs_in(hints[field.name]):
             for each in inside:

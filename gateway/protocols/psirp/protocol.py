@@ -24,6 +24,7 @@ from psirp_stack.node.config import NodeConfigError, NodeFile, read_secret
 from psirp_stack.node.config import check as check_node
 from psirp_stack.node.shell import RunningNode
 from push_hub.health import Check
+from storage.memory import MIB
 
 SOCKET_NAME = "node.sock"
 """Applications of the group may attach to the node."""
@@ -75,6 +76,8 @@ def _node(sections: Sections) -> NodeFile | None:
         raise SectionError(f"node.{key}" if key else "node", what) from None
     if node.socket is not None:
         raise SectionError("node.socket", "a gateway's own node listens beside the store: leave this out")
+    if node.memory_mb is not None:
+        raise SectionError("node.memory_mb", "a gateway and its own node share gateway.memory_mb: leave this out")
     domain, keys = node.domain, node.keys
     for key, name in (
         ("node.domain.graph_file", domain.graph_file),
@@ -98,6 +101,7 @@ def _node(sections: Sections) -> NodeFile | None:
         node,
         # Without a store of its own, a node that is killed would forget what was acknowledged to publishers.
         data=absolute(node.data) or str((sections.data / "node").absolute()),
+        memory_mb=sections.memory.total // MIB,
         domain=msgspec.structs.replace(
             domain,
             secret_file=absolute(domain.secret_file),

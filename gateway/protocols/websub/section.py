@@ -141,6 +141,7 @@ def hub_config(sections: Sections) -> HubConfig:
         diagnostics=DiagnosticsConfig(operator_token=operator[0] if operator else None),
         canary=CanaryConfig(hub.canary.enabled, hub.canary.interval, hub.canary.deadline),
         stop_grace=hub.stop_grace,
+        memory=sections.memory,
         tls=sections.tls("hub.tls", hub.tls),
     )
 

@@ -16,6 +16,7 @@ from perf.bench.workload import BENCHMARK
 from perf.traces.files import take_inventory
 from perf.traces.run import TRACES, WrittenFile, load_run, new_run, save_run
 from perf.workloads.arrivals import BURST, MOST_ARRIVALS, ArrivalShape, ArrivalStep, DuePublication, Pacer, schedule
+from perf.workloads.growth import GrowthWatch, slope
 from perf.workloads.kinds import FULL, PAYLOADS, QUICK, WorkloadKind, plans, run_for
 from perf.workloads.ledger import WorkloadLedger
 from perf.workloads.parts import PARTS, merge_parts
@@ -49,6 +50,20 @@ def test_bursts_come_at_once_and_steady_ones_at_equal_distances() -> None:
     assert [bursts.count(at) for at in sorted(set(bursts))] == [BURST] * 4
     steady = [arrival.at for arrival in schedule([ArrivalStep(40, 2)], 1)]
     assert {round(later - before, 9) for before, later in pairwise(steady)} == {0.025}
+
+
+@given(st.floats(-5, 5), st.integers(0, 10**6), st.floats(20, 2000))
+def test_growth_is_that_after_the_first_minutes(a_second: float, first: int, seconds: float) -> None:
+    watch = GrowthWatch(dict)
+    at = [number * seconds / 100 for number in range(101)]
+    # Caches that fill first are left out; a straight line afterwards is found whatever its height.
+    settled = min(300.0, seconds / 2)
+    watch.samples[0] = [(when, round((first + max(0.0, when - settled) * a_second) * 1024**2)) for when in at]
+    found = watch.slope(0)
+    assert found is not None
+    assert abs(found - 60 * a_second) < 0.01 + abs(a_second) * 0.01
+    assert watch.slope(1) is None
+    assert slope([(1.0, 5)]) is None
 
 
 @pytest.mark.parametrize(("rate", "seconds"), [(0.0, 1.0), (1.0, 0.0), (-1.0, 1.0), (MOST_ARRIVALS, 2.0)])
