@@ -69,6 +69,8 @@ class Control:
         self._refusal = refusal
         self._clock = clock
         self._sources: list[Source] = []
+        self.note_name: Callable[[str], None] = lambda _: None
+        """Told of each name that is published or wanted here; does not wait."""
 
     def add(self, adapter: Adapter, *, waited_for: bool = False) -> None:
         """Its sessions are handed what they lack from now on. `waited_for`: as in `Exchange.add`."""
@@ -117,6 +119,7 @@ class Control:
             raise RefusedError(str(error)) from None
         for source in self._sources:
             await source.follow(item, since_last=not start.current, key=key if source in unsure else None)
+        self.note_name(what)
         return _subscription(key, interest, item)
 
     async def _may_be_stale(self, item: ItemId, source: Source) -> bool:
@@ -145,6 +148,7 @@ class Control:
             self.check(Act.PUBLISH, draft.name, asker)
         if self.converters.owner(draft) not in (None, adapter.name):
             raise RefusedError(f"a message in {draft.content_type[:100]} would be taken for one of another protocol")
+        self.note_name(draft.name)
         try:
             return await self.exchange.publish(replace(draft, origin=None, known=()), adapter.name, marks)
         except ItemFullError as error:

@@ -15,6 +15,9 @@ from exchange.sqlite import SqliteLog, SqliteSessions
 from gateway.access import AccessGuard, AccessRules
 from gateway.control import Control, ControlConfig
 from gateway.converters import Converters, FeedAddresses
+from gateway.events import GatewayStoreFailed
+from gateway.names import FILE_NAME as NAMES_FILE
+from gateway.names import KnownNames
 from gateway.protocols.descriptor import Figure, ProtocolHost, RunningProtocol
 from gateway.protocols.listed import BUILT_IN, Descriptor
 from gateway.store import TABLES
@@ -73,6 +76,7 @@ class GatewayCore:
         self.config = config
         self.access = AccessGuard(config.access, observer)
         self.web: WebServer | None = None
+        self.names: KnownNames | None = None
         self._clock = clock
         self._observer = observer
         self._tables = tuple(tables)
@@ -143,6 +147,9 @@ class GatewayCore:
         control = Control(exchange, self._clock, config.control, self.access.other_refusal, converters)
         self._opened = database, control
         self._closing.callback(self._forget)
+        self.names = await asyncio.to_thread(KnownNames, config.data / NAMES_FILE, config.naming, self._stumbled)
+        self._closing.push_async_callback(self.names.stop)
+        control.note_name = self.names.note
         self.host.open(control, database)
         # What is published while protocols stop is in the log, and is handed over at the next start.
         stopping = AsyncExitStack()
@@ -153,6 +160,10 @@ class GatewayCore:
         for one in self.protocols.values():
             stopping.push_async_callback(one.stop)
             await one.prepare()
+
+    def _stumbled(self, reason: str) -> None:
+        if self._observer is not None:
+            self._observer(GatewayStoreFailed(reason))
 
     def _exchange(self, database: Database) -> Exchange:
         control = self.config.control

@@ -21,6 +21,7 @@ from gateway.admin.topics import Topics
 from gateway.admin.viewers import Viewers
 from gateway.telemetry.metrics import Gauges, exposition
 from gateway.telemetry.telemetry import Telemetry
+from identifiers import IdentifierSyntaxError, ItemId, TopicError
 from push_hub.health import HealthReport
 from push_hub.protocol.urls import UrlError, normalised
 from serving.answers import AnswerMiddleware, HttpError, body_of, json_answer
@@ -145,6 +146,7 @@ class AdminServer:
         app.router.add_get("/api/stream", self._stream)
         app.router.add_get("/api/topics", self._search)
         app.router.add_get("/api/topic", self._topic)
+        app.router.add_get("/api/names", self._names)
         app.router.add_get("/api/ways", self._ways)
         app.router.add_get("/api/sessions", self._sessions)
         app.router.add_get("/api/session", self._session)
@@ -177,6 +179,16 @@ class AdminServer:
     async def _topic(self, request: web.Request) -> web.StreamResponse:
         caller = self.access.caller(request)
         return json_answer(await self.topics.detail(await self._named(request), caller.role))
+
+    async def _names(self, request: web.Request) -> web.StreamResponse:
+        """Of an item, or all below a place."""
+        self.access.caller(request)
+        try:
+            if "item" in request.query:
+                return json_answer(await self.topics.names(ItemId.parse(request.query["item"])))
+            return json_answer(self.topics.below(request.query.get("below", "")))
+        except (IdentifierSyntaxError, TopicError) as error:
+            raise HttpError(400, f"give item=SID/RID, or below=DOMAIN or URL: {error}") from None
 
     async def _ways(self, request: web.Request) -> web.StreamResponse:
         """What other gateways ask: this one's part of the way of a topic's publications."""

@@ -31,6 +31,7 @@ DETAIL_SECONDS = 1.0
 NETWORK_DEADLINE = 3.0
 MAX_SUBSCRIBERS_SHOWN = 100
 MAX_FOUND = 50
+MAX_BELOW = 500
 MAX_DEAD_SHOWN = 20
 _HEX = re.compile(r"^(?:::)?([0-9a-fA-F]{6,64})$")
 
@@ -172,12 +173,20 @@ class Topics:
         found = _HEX.match(text.rpartition("/")[2] if "://" not in text else text)
         joined = self._gateway.joined
         async with self._searching:
-            names = await asyncio.to_thread(self._at_the_hub, text) if found is None else []
+            names = self._noted_below(text) if found is None else []
+            names += await asyncio.to_thread(self._at_the_hub, text) if found is None else []
             if joined is not None:
                 # What was never at the hub, too: topics that are read or published at the web port, and people.
                 log = joined.exchange.log
                 names += await (log.names_like(text, MAX_FOUND) if found is None else log.names_of(found[1], MAX_FOUND))
         return [self.row(name) for name in dict.fromkeys(names)][:MAX_FOUND]
+
+    def _noted_below(self, place: str) -> list[str]:
+        """All below a domain or an address is one range; parts of either are looked for elsewhere."""
+        try:
+            return self.below(place)[:MAX_FOUND] if "." in place else []
+        except TopicError:
+            return []
 
     def _at_the_hub(self, text: str) -> list[str]:
         like = "%" + text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
@@ -308,7 +317,25 @@ class Topics:
         if joined is None:
             return None
         live = await joined.control.subscriptions(item)
-        return live[0].what if live else joined.store.name_of(item)
+        return live[0].what if live else joined.store.name_of(item) or self._noted(item)
+
+    def _noted(self, item: ItemId) -> str | None:
+        joined = self._gateway.joined
+        return None if joined is None or joined.core.names is None else joined.core.names.of_item(item)
+
+    async def names(self, item: ItemId) -> list[str]:
+        """Every name by which an item is known here."""
+        joined = self._gateway.joined
+        if joined is None:
+            return []
+        found = await joined.exchange.log.names_of(bytes(item).hex(), MAX_FOUND)
+        noted = self._noted(item)
+        return list(dict.fromkeys([*found, noted] if noted is not None else found))
+
+    def below(self, place: str) -> list[str]:
+        """Names that this gateway has come across, at or below a domain or an address. Raises `TopicError`."""
+        joined = self._gateway.joined
+        return [] if joined is None or joined.core.names is None else joined.core.names.below(place, MAX_BELOW)
 
     # Counting.
 

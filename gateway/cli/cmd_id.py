@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
+from gateway.cli.admin_port import AdminPort, add_admin_arguments
 from gateway.cli.errors import CommandError
 from identifiers import HashName, Naming, NoZoneError, Scheme, TopicError, zone_of
 from identifiers.namespaces import STANDARD
@@ -17,6 +18,11 @@ examples:
   psph id alice@psirpnetwork.com
   psph id ::5a910861145757d9d2971e73f7d75863d563c968/::df262e3a401c37a2e43f3627653cd71c8dd8fbf5
   psph id < urls.txt
+  psph id --reverse ::5a910861145757d9d2971e73f7d75863d563c968/::df262e3a401c37a2e43f3627653cd71c8dd8fbf5
+  psph id --below rss.dit.upm.es
+
+An id says no name: --reverse asks a gateway by which names it knows the item, and --below which names it has come
+across at or below a domain or an address. Exit code 1: it knows none.
 
 A name that cannot be one gives one line on stderr; the others are still printed, and the exit code is 2.
 """
@@ -46,9 +52,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scheme", choices=[*Scheme], default=Scheme.FQDN_PATH, help="how a URL is divided into ids")
     parser.add_argument("--hash", choices=[*HashName], default=HashName.SHA1, help="which hash makes the ids")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    known = parser.add_mutually_exclusive_group()
+    known.add_argument("--reverse", action="store_true", help="names that a gateway knows of these ids")
+    known.add_argument("--below", metavar="PLACE", help="names that a gateway knows below a domain or an address")
+    add_admin_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.below is not None:
+        return _print_names(AdminPort(args).get("/api/names", below=args.below))
     naming = Naming(Scheme(args.scheme), HashName(args.hash))
     if not args.names and sys.stdin.isatty():
         raise CommandError("no name given: say one, or pipe names into stdin (see psph id --help)")
@@ -60,8 +72,18 @@ def run(args: argparse.Namespace) -> int:
             print(f"psph id: {name[:100]}: {error}", file=sys.stderr)
             code = 2
             continue
-        print(json.dumps(asdict(description)) if args.json else _as_text(description))
+        if args.reverse:
+            item = f"{description.sid}/{description.rid}"
+            code = max(code, _print_names(AdminPort(args).get("/api/names", item=item)))
+        else:
+            print(json.dumps(asdict(description)) if args.json else _as_text(description))
     return code
+
+
+def _print_names(names: list[str]) -> int:
+    for name in names:
+        print(name)
+    return 0 if names else 1
 
 
 def describe(name: str, naming: Naming) -> NameDescription:
