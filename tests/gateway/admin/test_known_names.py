@@ -50,7 +50,7 @@ async def test_there_is_a_bound_and_what_is_left_out_is_counted(
     for number in range(5):
         names.note(f"http://{number}.example/")
     assert names.left_out == 3
-    await until(lambda: len(names.below("example", 9)) == 2)
+    await until(lambda: names.of_item(DEFAULT_NAMING.of_topic(Topic.parse("http://0.example/"))))
     names.note("http://4.example/")
     await until(lambda: len(names.below("example", 9)) == 3)
     await names.stop()
