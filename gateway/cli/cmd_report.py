@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from perf.pipeline.tables import DifferenceRow, ReceiverRow
 
 DEFAULT_OUT = Path("report")
-STEPS = 8
+STEPS = 9
 TOLERANCE = 5.0
 NEEDS = "psph report needs Spark and matplotlib: install psph[analytics]"
 

@@ -4,7 +4,7 @@ Rows are stitched once into a working directory; every table is then an aggregat
 to the driver.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +14,10 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from perf.pipeline.clocks import ClockModel, model_clocks
-from perf.pipeline.comparisons import between_rows, count_blocks, crossing_rows, strata_of
+from perf.pipeline.comparisons import between_rows, count_blocks, crossing_rows, pairs_of, strata_of
 from perf.pipeline.corrections import correct, find_delays, window_width
 from perf.pipeline.correlation import correlation_rows
-from perf.pipeline.distributions import MS, count_cells, histogram_rows, latency_rows, time_rows
+from perf.pipeline.distributions import MS, count_cells, histogram_rows, latency_rows, roll, time_rows
 from perf.pipeline.losses import receiver_rows, receivers, settle_endings
 from perf.pipeline.reading import observed_usable, read_traces
 from perf.pipeline.stitching import PUBLICATION, Ending, stitch
@@ -29,16 +29,22 @@ from perf.pipeline.tables import (
     FileRow,
     HistogramRow,
     HoleRow,
+    HomogeneityRow,
     LatencyRow,
     LoadRow,
+    PartRow,
     QualityRow,
     ReceiverRow,
     RunNodeRow,
     SaturationRow,
+    StabilityRow,
     TimeRow,
+    VariationRow,
 )
+from perf.pipeline.variation import homogeneity_rows, part_rows, stability_rows, variation_rows
 from perf.traces.coverage import EVER, Observed, find_coverage
 from perf.traces.files import FileState, Inventory, broken_inside, take_inventory
+from perf.traces.run import RunError
 from perf.traces.schema import CONTROL_STAGE
 
 ROWS_A_PARTITION: Final = 400_000
@@ -62,6 +68,10 @@ class Analysis:
     coverage: Sequence[HoleRow]
     loads: Sequence[LoadRow]
     saturation: Sequence[SaturationRow]
+    variation: Sequence[VariationRow]
+    homogeneity: Sequence[HomogeneityRow]
+    stability: Sequence[StabilityRow]
+    parts: Sequence[PartRow]
     over_time: Sequence[TimeRow]
     histogram: Sequence[HistogramRow]
     clocks: Sequence[ClockRow]
@@ -85,6 +95,8 @@ def analyse(
     stitched_path = (work / "stitched").resolve().as_uri()
     stitch(records, partitions).write.mode("overwrite").parquet(stitched_path)
     counts = {name: int(count) for name, count in observation.get.items()}
+    if counts["rows"] == counts["unusable"]:
+        raise RunError(nothing_usable(inventory, counts["rows"]))
     stitched = session.read.parquet(stitched_path)
     stages = stitched.where(F.col("stage") != PUBLICATION)
     publications = stitched.where(F.col("stage") == PUBLICATION)
@@ -106,7 +118,11 @@ def analyse(
     cells = count_cells(watched.where("latency_ns >= 0")).localCheckpoint()
     counts |= {name: int(count) for name, count in doubtful.get.items()}
     tick("percentiles")
-    latency = latency_rows(latencies, cells)
+    rolled = roll(cells).localCheckpoint()
+    latency = latency_rows(latencies, rolled)
+    tick("variation")
+    variation = variation_rows(latencies, rolled, latency)
+    parts = part_rows(latencies, latency)
     tick("losses and loads")
     broken = broken_inside(inventory) if _lost_inside(inventory, counts) else ()
     observed = find_coverage(inventory, broken)
@@ -133,11 +149,22 @@ def analyse(
         coverage=_hole_rows(observed, _spans(nodes)),
         loads=loads,
         saturation=_saturation(loads),
+        variation=variation,
+        homogeneity=homogeneity_rows(pairs_of(blocks, runs)),
+        stability=stability_rows(over_time),
+        parts=parts,
         over_time=over_time,
         histogram=histogram_rows(cells),
         clocks=_clock_rows(models, nodes),
         nodes=[node.row for node in nodes],
     )
+
+
+def nothing_usable(inventory: Inventory, rows: int) -> str:
+    states = Counter(file.state.value for file in inventory.files)
+    found = ", ".join(f"{count} {state}" for state, count in states.items()) or "no trace file"
+    where = ", ".join(str(directory) for directory in inventory.directories)
+    return f"{where}: there is no record that can be used ({found}; {rows:,} rows); did the run trace anything?"
 
 
 def partitions_for(rows: int, cores: int) -> int:

@@ -103,6 +103,20 @@ def crossing_rows(
     return rows
 
 
+def pairs_of(
+    counts: BlockCounts, runs: Sequence[str]
+) -> dict[tuple[str, str], tuple[Sequence[Floats], Sequence[Floats], Floats]]:
+    """By run and stage: blocks of local and crossed deliveries of the same publications, and edges of their buckets."""
+    pairs: dict[tuple[str, str], tuple[Sequence[Floats], Sequence[Floats], Floats]] = {}
+    for stage in CROSSING_STAGES:
+        for run in runs:
+            local, crossed = (counts.both.get((run, stage, domain.value)) for domain in (Domain.PUSH, Domain.PSIRP))
+            sides = _aligned(local, crossed) if local and crossed else None
+            if sides is not None:
+                pairs[run, stage] = (sides[0].strata, sides[1].strata, sides[0].edges)
+    return pairs
+
+
 def between_rows(
     counts: BlockCounts, latency: Sequence[LatencyRow], publications: Mapping[str, int], runs: Sequence[str]
 ) -> list[DifferenceRow]:

@@ -21,6 +21,7 @@ QUANTILES: Final = (0.25, 0.5, 0.75, 0.9, 0.99, 0.999)
 GROUP: Final = ("run", "stage", "domain", "by", "value")
 PLOT_BITS: Final = 3
 SLICES: Final = 60
+SUMS: Final = ("count", "sum", "squares", "steps", "step_count", "unmeasured")
 CLASSES: Final = {"all": 0, "payload": LIKE_PAYLOAD, "hop": LIKE_HOP, "load": LIKE_LOAD}
 """What a row is grouped by, and what says that the publication before was of the same class."""
 
@@ -33,6 +34,7 @@ def count_cells(latencies: DataFrame) -> DataFrame:
         .agg(
             F.count(F.lit(1)).alias("count"),
             F.sum(F.col("latency_ns").cast("double")).alias("sum"),
+            F.sum(F.pow(F.col("latency_ns").cast("double"), 2.0)).alias("squares"),
             F.min("latency_ns").alias("least"),
             F.max("latency_ns").alias("most"),
             *(part for name, bit in CLASSES.items() for part in _steps(name, bit)),
@@ -66,15 +68,22 @@ def _by_dimension(frame: DataFrame, payload: Column, carried: Sequence[str] = ()
     return spread.select("*", *names).drop("of").where("value is not null")
 
 
-def latency_rows(latencies: DataFrame, cells: DataFrame) -> list[LatencyRow]:
-    rolled = _by_dimension(cells, F.col("payload"), ("steps", "step_count")).groupBy(*GROUP, "bucket").agg(
-        *(F.sum(name).alias(name) for name in ("count", "sum", "steps", "step_count", "unmeasured")),
-        F.min("least").alias("least"),
-        *(F.max(name).alias(name) for name in ("most", "margin")),
-    )  # fmt: skip
-    rolled = rolled.localCheckpoint()
+def roll(cells: DataFrame) -> DataFrame:
+    """Counts and sums by the groups of the tables, and by bucket."""
+    return (
+        _by_dimension(cells, F.col("payload"), ("steps", "step_count"))
+        .groupBy(*GROUP, "bucket")
+        .agg(
+            *(F.sum(name).alias(name) for name in SUMS),
+            F.min("least").alias("least"),
+            *(F.max(name).alias(name) for name in ("most", "margin")),
+        )
+    )
+
+
+def latency_rows(latencies: DataFrame, rolled: DataFrame) -> list[LatencyRow]:
     totals = rolled.groupBy(*GROUP).agg(
-        *(F.sum(name).alias(name) for name in ("count", "sum", "steps", "step_count", "unmeasured")),
+        *(F.sum(name).alias(name) for name in SUMS),
         F.min("least").alias("least"),
         *(F.max(name).alias(name) for name in ("most", "margin")),
     )
@@ -115,12 +124,17 @@ def _exact(latencies: DataFrame, rolled: DataFrame) -> DataFrame:
     return found.select(*GROUP, "quantile", "latency_ns")
 
 
+def shown_value(by: str, value: float) -> float:
+    """A class of payloads by its smallest."""
+    return float(lowest_of(int(value), PAYLOAD_BITS)) if by == "payload" else value
+
+
 def _latency_row(row: Row, at: Sequence[float]) -> LatencyRow:
     p25, p50, p75, p90, p99, p999 = (value / MS for value in at)
-    value = float(lowest_of(int(row["value"]), PAYLOAD_BITS)) if row["by"] == "payload" else row["value"]
+    value = shown_value(row["by"], row["value"])
     return LatencyRow(
         row["run"], row["stage"], row["domain"], row["by"], value, row["count"], row["sum"] / row["count"] / MS,
-        row["least"] / MS, p50, p90, p99, p999, row["most"] / MS,
+        row["least"] / MS, p25, p50, p90, p99, p999, row["most"] / MS,
         row["steps"] / row["step_count"] / MS if row["step_count"] else None, p75 - p25,
         None if row["unmeasured"] else row["margin"] / MS,
     )  # fmt: skip

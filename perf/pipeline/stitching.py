@@ -20,6 +20,8 @@ PUBLICATION: Final = "publication"
 """The `stage` of the rows that tell how a publication ended."""
 KEY: Final = ("key", "run", "publication")
 """`key` is a hash of the two: Spark compares the first eight bytes of what it sorts by, and those should tell."""
+PARTS: Final = ("part_fetch", "part_store", "part_hand_over", "part_relay", "part_fan_out")
+UNSAID: Final = "at "
 LIKE_PAYLOAD: Final = 1
 LIKE_HOP: Final = 2
 LIKE_LOAD: Final = 4
@@ -49,7 +51,7 @@ def stitch(records: DataFrame, partitions: int) -> DataFrame:
         "wall_ns", "clock", "outcome",
     )  # fmt: skip
     shuffled = narrow.withColumn("key", F.xxhash64("run", "publication")).repartition(partitions, "key")
-    rows = _with_windows(shuffled)
+    rows = _with_windows(shuffled.withColumn("delivery", told_apart()))
     stages = rows.select(*_common_columns(), F.explode(_stage_rows()).alias("of")).where("of.start is not null")
     return _with_successive_differences(_latencies(stages), partitions)
 
@@ -57,6 +59,12 @@ def stitch(records: DataFrame, partitions: int) -> DataFrame:
 def item_id() -> Column:
     """What publications of one topic share in both domains, as a hash. Forwarders know the item alone."""
     return F.xxhash64("run", F.coalesce("topic", F.concat("sid", "rid")))
+
+
+def told_apart() -> Column:
+    """Records of the first schema do not say to whom they delivered: at another time it was to another subscriber."""
+    unsaid = F.col("delivery").isNull() & _is(TraceStep.DELIVERED)
+    return F.when(unsaid, F.concat(F.lit(UNSAID), "monotonic_ns")).otherwise(F.col("delivery"))
 
 
 def _is(step: TraceStep) -> Column:
@@ -105,6 +113,7 @@ def _with_windows(rows: DataFrame) -> DataFrame:
     return rows.withColumns(
         {
             **{f"any_{step}": _first(step).over(of_publication) for step in _starts(same_node=False)},
+            f"any_{TraceStep.FETCHED}": _first(TraceStep.FETCHED).over(of_publication),
             "size": F.max("payload").over(of_publication),
             "offered": F.max("load").over(of_publication),
             "starts": count(counted & F.col("code").isin([STEP_CODES[step] for step in STARTS])),
@@ -135,7 +144,28 @@ def _common_columns() -> list[Column]:
         "hops_here", "crossed", "size", "offered", "starts", "published", "received", "deliveries", "finished",
         "twice", "same", "given_up", "last_delivered", "near", "far", "item",
     )  # fmt: skip
-    return [F.col(name) for name in names] + [F.col(f"any_{TraceStep.PUBLISHED}").alias("given")]
+    given = F.col(f"any_{TraceStep.PUBLISHED}").alias("given")
+    return [*(F.col(name) for name in names), given, *(part.alias(name) for name, part in _parts().items())]
+
+
+def _parts() -> dict[str, Column]:
+    """What a delivery's way is made of, where both ends of a part are of one clock. What crosses is what is left."""
+
+    def between(begin: Column, end: Column) -> Column:
+        return F.when(begin["clock"] == end["clock"], end["monotonic_ns"] - begin["monotonic_ns"])
+
+    pinged, fetched, accepted, published = (
+        F.col(f"any_{step}") for step in (TraceStep.PINGED, TraceStep.FETCHED, TraceStep.ACCEPTED, TraceStep.PUBLISHED)
+    )
+    relayed, received = (F.col(f"here_{step}") for step in (TraceStep.RELAYED, TraceStep.RECEIVED))
+    itself = F.struct("monotonic_ns", "clock")
+    return {
+        "part_fetch": between(pinged, fetched),
+        "part_store": between(F.coalesce(fetched, pinged), accepted),
+        "part_hand_over": F.when(F.col("crossed") == 1, between(accepted, published)),
+        "part_relay": between(received, relayed),
+        "part_fan_out": between(F.coalesce(relayed, F.col(f"here_{TraceStep.ACCEPTED}")), itself),
+    }
 
 
 def _stage_rows() -> Column:
@@ -207,6 +237,7 @@ def _latencies(rows: DataFrame) -> DataFrame:
         F.when(is_publication | (F.col("of.stage") == "end_to_end"), F.col("key")).alias("key"),
         F.when(is_publication, F.col("given")["wall_ns"]).alias("published_ns"),
         F.when(is_publication, F.col("given")["node"]).alias("publisher"),
+        *(F.when(F.col("of.stage") == "end_to_end", F.col(name)).alias(name) for name in PARTS),
         *map(only_publication, ("starts", "deliveries", "twice", "same", "given_up", "last_delivered")),
     )
 
@@ -233,6 +264,8 @@ def _with_successive_differences(stages: DataFrame, partitions: int) -> DataFram
         .withColumns(
             {
                 "step_ns": F.col("raw_ns") - before["raw_ns"],
+                # How many come after it in its flow: RFC 3550 forgets by a sixteenth with each.
+                "newer": (F.count(F.lit(1)).over(Window.partitionBy("flow")) - F.row_number().over(flow)).cast("int"),
                 "like": reduce(lambda one, other: one + other, bits).cast("byte"),
             }
         )

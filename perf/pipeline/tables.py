@@ -15,6 +15,7 @@ class LatencyRow:
     count: int
     mean_ms: float
     least_ms: float
+    p25_ms: float
     p50_ms: float
     p90_ms: float
     p99_ms: float
@@ -24,6 +25,83 @@ class LatencyRow:
     iqr_ms: float
     margin_ms: float | None
     """How far off clocks may make it at most: 0 within one clock, None when only wall clocks say how they relate."""
+
+
+@dataclass(frozen=True, slots=True)
+class VariationRow:
+    """How much delays of a stage vary: by themselves, and from each publication of a flow to the next (`ipdv`, signed).
+
+    `pdv` is the 99.9th percentile less the least (RFC 5481). `autocorrelation` is of each delay with the next of its
+    flow. Figures that there are too few values for are missing.
+    """
+
+    run: str
+    stage: str
+    domain: str
+    by: str
+    value: float
+    count: int
+    deviation_ms: float
+    variation: float
+    mad_ms: float
+    pdv_ms: float | None
+    steps: int
+    ipdv_p1_ms: float | None
+    ipdv_p50_ms: float | None
+    ipdv_p99_ms: float | None
+    ipdv_abs_mean_ms: float | None
+    rfc3550_ms: float | None
+    autocorrelation: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class HomogeneityRow:
+    """Do local and crossed deliveries of the same publications vary alike? `p` by exchanging the two in whole blocks.
+
+    `effect` of Brown-Forsythe is how many times as far values of the second are from their median, of Kruskal-Wallis
+    how likely one of the second is the larger one; with a 95 % interval.
+    """
+
+    run: str
+    stage: str
+    test: str
+    statistic: float
+    p: float
+    effect: float
+    effect_low: float
+    effect_high: float
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class StabilityRow:
+    """Whether delays end to end stay as they are over a run, from the medians of its slices.
+
+    `trend` is the median of all slopes between two slices (Theil-Sen), `trend_p` Mann-Kendall's. `changes` are the
+    seconds at which the level changed.
+    """
+
+    run: str
+    domain: str
+    slices: int
+    resemblance: float
+    trend_ms_per_minute: float
+    trend_p: float
+    changes: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartRow:
+    """What part of the way makes delays vary: its share of the variance, and of how slow the slowest hundredth is."""
+
+    run: str
+    domain: str
+    part: str
+    deliveries: int
+    mean_ms: float
+    variance_share: float | None
+    tail_mean_ms: float | None
+    tail_share: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,17 @@ from perf.pipeline.tables import (
     FileRow,
     HistogramRow,
     HoleRow,
+    HomogeneityRow,
     LatencyRow,
     LoadRow,
+    PartRow,
     QualityRow,
     ReceiverRow,
     RunNodeRow,
     SaturationRow,
+    StabilityRow,
     TimeRow,
+    VariationRow,
 )
 
 if TYPE_CHECKING:
@@ -38,6 +42,10 @@ TABLES: Final[dict[str, type]] = {
     "coverage": HoleRow,
     "loads": LoadRow,
     "saturation": SaturationRow,
+    "variation": VariationRow,
+    "homogeneity": HomogeneityRow,
+    "stability": StabilityRow,
+    "parts": PartRow,
     "over_time": TimeRow,
     "histogram": HistogramRow,
     "clocks": ClockRow,

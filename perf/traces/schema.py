@@ -152,6 +152,8 @@ def unseen(version: int) -> str:
     if not missing:
         return ""
     queues = "; nothing is known of queues, connectivity and pairs of hops" if version < 3 else ""
+    if version < 2:
+        queues += "; whose delivery it was is not known, so none can be called repeated"
     return f"without {', '.join(missing)}{queues}"
 
 

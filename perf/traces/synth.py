@@ -54,6 +54,8 @@ class SynthConfig:
     slow: float = 0.0
     """The share of publications whose crossing takes `slow_ns` longer."""
     slow_ns: int = 400_000_000
+    one_clock: bool = False
+    """Both gateways on one machine."""
     batch: int = 40_000
     """Publications in a pair of files."""
 
@@ -257,7 +259,8 @@ class _Batch:
         number = index + self._start
         topics = [f"http://publisher.example/{topic}" for topic in range(self._config.topics)]
         time = rows["time"]
-        if node:
+        machine = 0 if self._config.one_clock else node
+        if machine:
             shown = time + np.rint(time * self._config.drift).astype(np.int64)
             wall = shown + self._config.clock_offset_ns + (time >= self._halfway) * self._config.wall_step_ns
         else:
@@ -276,9 +279,9 @@ class _Batch:
             "delivery": pa.array(rows["delivery"], mask=rows["delivery"] < 0).cast(pa.string()),
             "attempt": pa.array(np.ones(count, np.int64), mask=rows["delivery"] < 0),
             "load": pa.array(self._load[index], pa.float64()),
-            "monotonic_ns": pa.array(shown + MONOTONIC_NS[node], pa.int64()),
+            "monotonic_ns": pa.array(shown + MONOTONIC_NS[machine], pa.int64()),
             "wall_ns": pa.array(wall + EPOCH_NS, pa.int64()),
-            "clock": text(CLOCKS[node]),
+            "clock": text(CLOCKS[machine]),
             "outcome": text(StepOutcome.OK.value),
             "schema": pa.repeat(pa.scalar(SCHEMA_VERSION, pa.int64()), count),
             "resource": pa.nulls(count, pa.string()),

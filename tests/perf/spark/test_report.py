@@ -64,7 +64,8 @@ def test_the_page_needs_nothing_else_and_runs_nothing(built: tuple[Path, BuiltRe
 def test_plots_are_pictures_of_a_sensible_size(built: tuple[Path, BuiltReport]) -> None:
     out, report = built
     assert set(report.plots) == {
-        "distribution", "stages", "time", "prototype-payload", "prototype-topics", "prototype-keys",
+        "distribution", "ecdf", "ccdf", "stages", "parts", "time",
+        "prototype-payload", "prototype-topics", "prototype-keys",
     }  # fmt: skip
     for name in report.plots:
         picture = (out / "plots" / f"{name}.png").read_bytes()
@@ -162,7 +163,7 @@ def test_more_losses_are_a_regression(missed: int, found: int) -> None:
 
 
 def test_the_prototype_is_named_beside_what_was_measured(analysis: Analysis) -> None:
-    row = LatencyRow("r", "total_push_d", "psirp", "all", 0, 100, 9.16, 1, 9, 10, 11, 12, 13, 0.1, 1, 0.0)
+    row = LatencyRow("r", "total_push_d", "psirp", "all", 0, 100, 9.16, 1, 8.5, 9, 10, 11, 12, 13, 0.1, 1, 0.0)
     (line,) = statements.prototype(replace(analysis, latency=[row], nodes=[RunNodeRow("r", "a", "c", 1, 0.0)]))
     assert "TotalPushD is 9.16 ms on average (100 measured), 2 times the prototype's 4.58 ms" in line
     assert "on one machine" in line
