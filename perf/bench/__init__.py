@@ -17,6 +17,7 @@ BENCHMARKS: dict[str, str] = {
     "models": "published experiments on the models done again, each figure with a verdict",
     "psirp": "publications over PSIRP: round trip, rate, matches, recovery, the rendezvous' growth",
     "scale": "networks of 50 to 1,000 nodes: until all know each other, what idle nodes send, a ring of 200",
+    "selectors": "which of many selectors a publication fulfils, beside asking each",
     "traces": "what tracing costs the fan-out; with --rows, synthetic traces",
     "viewers": "deliveries a second with nobody and with 200 at the dashboard",
     "workload": "payload, load, fan-out, hops, loss, bursts, soak: gateways traced under open-loop load",
