@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from exchange.keyed_work import AT_ONCE, FIRST_WAIT, LONGEST_WAIT
 from exchange.model import (
@@ -156,9 +157,13 @@ class Exchange:
             for key in self.router.everything:
                 if walks.hears(key.reader, via):
                     walks.wake_for_all(key, item, appended.position)
-        for key in await self.router.matching(item):
+        everybody, selected = await self.router.matching(item, partial(walks.attributes_at, appended.position))
+        for key in everybody:
             if walks.hears(key.reader, via):
                 walks.wake(key, item, appended.position)
+        for key in selected:
+            if walks.hears(key.reader, via):
+                walks.wake_selected(key, item, appended.position)
 
     def has_room(self, item: ItemId) -> bool:
         """Whether nobody is so far behind on an item that no more of it is to be taken."""
@@ -194,6 +199,7 @@ class Exchange:
         if durable:
             begins = None if await self.sessions.cursor(key, item) is not None else await self._place(item, start)
             await self.sessions.add_interest(key, interest, begins, self._clock())
+            self.router.changed(item)
             self.router.wanted.add(bytes(item))  # after it is in the store: a guard that is being filled has seen it
         else:
             cursors = self._walks.fleeting.setdefault(key, {})
@@ -224,6 +230,7 @@ class Exchange:
             self._walks.forget_session(key)
             return True
         self.router.wanted.removed()
+        self.router.changed(interest.item)
         if not await self.router.interests_of(key, interest.item):
             await self._let_go(key, interest.item)
         self._changed(interest.item)
@@ -286,7 +293,7 @@ class Exchange:
     async def standing(self, key: SessionKey, limit: int) -> list[InterestStanding]:
         """How far a session is on what it wants."""
         return [
-            InterestStanding(interest, at, await self.log.waiting(self._walks.wanted(key, interest.item), at))
+            InterestStanding(interest, at, await self._walks.waiting(key, interest.item, at))
             for interest in (await self.interests(key))[:limit]
             if interest.item is not None
             for at in [await self.cursor(key, interest.item)]

@@ -44,6 +44,9 @@ class KeyedWork(Generic[K]):
         """Whether a key that is worked on will be looked at again at once."""
         return key in self._again
 
+    def is_at_work(self, key: K) -> bool:
+        return key in self._tasks
+
     def wake(self, key: K) -> None:
         if self._closed:
             return

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, Self
 
+from exchange.selection.selector import ANYTHING, Selector
 from identifiers import ItemId
 
 GATEWAY_BYTES: Final = 16
@@ -167,6 +168,13 @@ class Interest:
     until: float = 1e12
     convert: str = ""
     """The converter it is read through; empty: as it is."""
+    selector: Selector = ANYTHING
+    """Which of the publications, or of what a converter makes of them."""
+
+    @property
+    def entry_selector(self) -> Selector:
+        """Which entries of the log it may be for."""
+        return ANYTHING if self.convert else self.selector
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,3 +316,5 @@ class ExchangeCounters:
     retried: int = 0
     trimmed: int = 0
     fell_behind: int = 0
+    not_selected: int = 0
+    """Entries that a session passed over because of its selectors."""

@@ -7,14 +7,18 @@ made anew.
 """
 
 import hashlib
-from collections.abc import AsyncIterator, Callable
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable
 
+from exchange.interests import ItemInterests, Matching
 from exchange.model import Interest, SessionKey
 from exchange.ports import Log, Sessions
+from exchange.selection import Attributes
 from identifiers import ItemId
 from identifiers.guard import Guard
 
 PAGE = 1_000
+INTERESTS_KEPT = 100_000
 
 
 class GuardedSet:
@@ -60,7 +64,11 @@ class Router:
         self._log = log
         self._sessions = sessions
         self._clock = clock
-        self._fleeting: dict[ItemId, dict[tuple[SessionKey, str], Interest]] = {}
+        self._fleeting: dict[ItemId, ItemInterests] = {}
+        self._durable: OrderedDict[ItemId, ItemInterests] = OrderedDict()
+        """Of items that something was published on lately: as the store has them."""
+        self._kept = 0
+        self._changes = 0
         self.everything: dict[SessionKey, Interest] = {}
         """Sessions that want all that entered here."""
         self.wanted = GuardedSet()
@@ -94,15 +102,44 @@ class Router:
 
     # Matching.
 
-    async def matching(self, item: ItemId) -> dict[SessionKey, list[Interest]]:
-        """Sessions that want an item by name, with what they said."""
-        found: dict[SessionKey, list[Interest]] = {}
-        for (key, _), interest in self._fleeting.get(item, {}).items():
-            found.setdefault(key, []).append(interest)
-        if self.wanted.may_have(bytes(item)):
-            for key, interest in await self._sessions.of_item(item, self._clock()):
-                found.setdefault(key, []).append(interest)
-        return found
+    async def matching(
+        self, item: ItemId, attributes: Callable[[], Awaitable[Attributes]] | None = None
+    ) -> tuple[Matching, Matching]:
+        """Sessions that want an item by name, with what they said: those that nobody's selectors stand beside, or all
+        without `attributes`, and those that have selected a publication with these attributes."""
+        groups = [group for group in (self._fleeting.get(item), await self._durable_of(item)) if group is not None]
+        now = self._clock()
+        everybody: Matching = {}
+        selected: Matching = {}
+        for group in groups:
+            if group.selects and attributes is not None:
+                selected |= group.selected(await attributes(), now)
+            else:
+                everybody |= group.everyone(now)
+        return everybody, selected
+
+    async def _durable_of(self, item: ItemId) -> ItemInterests | None:
+        if not self.wanted.may_have(bytes(item)):
+            return None
+        known = self._durable.get(item)
+        if known is not None:
+            self._durable.move_to_end(item)
+            return known
+        changes = self._changes
+        known = ItemInterests(await self._sessions.of_item(item, self._clock()))
+        if changes == self._changes:
+            self._durable[item] = known
+            self._kept += len(known) + 1
+            while self._kept > INTERESTS_KEPT and len(self._durable) > 1:
+                self._kept -= len(self._durable.popitem(last=False)[1]) + 1
+        return known
+
+    def changed(self, item: ItemId) -> None:
+        """What the store has of an item is not what it was."""
+        self._changes += 1
+        known = self._durable.pop(item, None)
+        if known is not None:
+            self._kept -= len(known) + 1
 
     async def is_wanted(self, item: ItemId) -> bool:
         if item in self._fleeting:
@@ -113,18 +150,20 @@ class Router:
         """What a session wants of an item."""
         if key in self.everything:
             return [self.everything[key]]
-        fleeting = [one for (other, _), one in self._fleeting.get(item, {}).items() if other == key]
-        return fleeting or await self._sessions.of_session(key, item, self._clock())
+        fleeting = self._fleeting.get(item)
+        found = [] if fleeting is None else fleeting.of(key)
+        return found or await self._sessions.of_session(key, item, self._clock())
 
     def add_fleeting(self, key: SessionKey, item: ItemId, interest: Interest) -> None:
-        self._fleeting.setdefault(item, {})[key, interest.name] = interest
+        self._fleeting.setdefault(item, ItemInterests()).put(key, interest)
 
     def drop_fleeting(self, key: SessionKey, item: ItemId, name: str) -> bool:
-        known = self._fleeting.get(item, {})
-        found = known.pop((key, name), None) is not None
-        if not known:
-            self._fleeting.pop(item, None)
-        return found
+        known = self._fleeting.get(item)
+        if known is None or not known.drop(key, name):
+            return False
+        if not len(known):
+            del self._fleeting[item]
+        return True
 
 
 def _fingerprint(key: bytes) -> int:

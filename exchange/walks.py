@@ -27,6 +27,8 @@ from exchange.model import (
 from exchange.newest import NewestEntries
 from exchange.ports import Log, PassOverError, SessionReader, Sessions, Wanted
 from exchange.router import Router
+from exchange.selection import Attributes
+from exchange.selection.attributes import attributes_of
 from exchange.session_queues import SessionQueues
 from identifiers import ItemId
 from storage.queues import OpenStay, StayEnd
@@ -35,6 +37,7 @@ PAGE = 32
 PAGE_BYTES = 4 * 1024 * 1024
 LISTED_AT_ONCE = 500
 CURSORS_KEPT = 100_000
+ATTRIBUTES_KEPT = 256
 MS = 1000
 
 WalkKey = tuple[SessionKey, ItemId]
@@ -73,6 +76,8 @@ class Walks:
         self._caught_up: set[str] = set()
         self._cursors: OrderedDict[WalkKey, int] = OrderedDict()
         self._settling: dict[WalkKey, asyncio.Future[None]] = {}
+        self._attributes: OrderedDict[int, Attributes] = OrderedDict()
+        """Of entries that were published lately, by their position."""
         self._unread: dict[ItemId, set[SessionKey]] = {}
         """Who is behind on an item: retention leaves them what they have not taken."""
         self._heads: dict[SessionKey, dict[ItemId, int]] = {}
@@ -110,6 +115,50 @@ class Walks:
         if key not in self.fleeting:
             self._unread.setdefault(item, set()).add(key)
         work.wake((key, item))
+
+    def wake_selected(self, key: SessionKey, item: ItemId, position: int) -> None:
+        """A new entry is for a session that has selected it. What stands before it, and was not given to a session that
+        has nothing to do, is not for it: it need not be read again."""
+        walk = (key, item)
+        known = self.fleeting[key].get(item) if key in self.fleeting else self._cursors.get(walk)
+        is_up_to_date = key in self.fleeting or key.reader in self._caught_up
+        if known is not None and known < position - 1 and is_up_to_date and not self._is_at_work(walk):
+            self._move(walk, position - 1)
+        self.wake(key, item, position)
+
+    def _is_at_work(self, walk: WalkKey) -> bool:
+        key, item = walk
+        work = self._work.get(key.reader)
+        return work is None or work.is_at_work(walk) or key in self.away or key in self._unread.get(item, ())
+
+    async def waiting(self, key: SessionKey, item: ItemId, position: int) -> int:
+        """How many entries a session has before it, that it may select from."""
+        if key not in self.away and not self._is_at_work((key, item)):
+            return 0
+        return await self._log.waiting(self.wanted(key, item), position)
+
+    async def attributes_at(self, position: int) -> Attributes:
+        known = self._attributes.get(position)
+        if known is None:
+            entry = await self._log.get(position)
+            known = {} if entry is None else self._attributes_of(entry)
+        return known
+
+    def _attributes_of(self, entry: LogEntry) -> Attributes:
+        """Found once, however many select by them."""
+        known = self._attributes.get(entry.position)
+        if known is None:
+            known = self._attributes[entry.position] = attributes_of(entry.draft)
+            if len(self._attributes) > ATTRIBUTES_KEPT:
+                self._attributes.popitem(last=False)
+        return known
+
+    def _selecting(self, entry: LogEntry, interests: Sequence[Interest]) -> Sequence[Interest]:
+        """Those of a session's interests that an entry is for."""
+        if not any(one.entry_selector.predicates for one in interests):
+            return interests
+        attributes = self._attributes_of(entry)
+        return [one for one in interests if one.entry_selector.matches(attributes)]
 
     def wake_for_all(self, key: SessionKey, item: ItemId, position: int) -> None:
         """An entry for a session that wants everything."""
@@ -190,11 +239,15 @@ class Walks:
             self._sessions.hurry()
             await asyncio.shield(before)
         stay = None if self._queues is None else self._queues.begins(key, entry.item, entry.position)
-        if 0 < entry.draft.deadline_ms < self._clock() * MS:
+        selecting = self._selecting(entry, interests)
+        if not selecting:
+            _end(stay, "refused")
+            self._counters.not_selected += 1
+        elif 0 < entry.draft.deadline_ms < self._clock() * MS:
             _end(stay, "refused")
         else:
             try:
-                await reader.deliver(key, entry, interests)
+                await reader.deliver(key, entry, selecting)
             except PassOverError as error:
                 _end(stay, "refused")
                 self._counters.refused += 1

@@ -22,6 +22,7 @@ from exchange.model import (
     Start,
 )
 from exchange.ports import Wanted
+from exchange.selection import ANYTHING, Selector
 from gateway.access.rules import Act
 from gateway.converters.converters import AS_IT_IS, Converters
 from gateway.model import (
@@ -93,6 +94,7 @@ class Control:
         durable: bool = True,
         limited: bool = True,
         convert: str = AS_IT_IS,
+        selector: Selector = ANYTHING,
     ) -> ItemSubscription:
         """Want a name, until the lease ends (None: until it is withdrawn). It is on disk when this returns, if it is
         `durable`. Raises `RefusedError`, also for what a converter cannot read as far as that is known now.
@@ -107,7 +109,7 @@ class Control:
             if reason is not None:
                 raise RefusedError(reason)
         until = FOREVER if lease is None else self._clock() + min(max(lease, 0.0), self.config.max_lease)
-        interest = Interest(what, item, where, until, convert)
+        interest = Interest(what, item, where, until, convert, selector)
         key = SessionKey(adapter.name, who)
         # What was brought and then not followed any more may be long out of date: whoever wants the current state waits
         # for the source to say which it is.
@@ -185,7 +187,7 @@ class Control:
 
     async def subscriptions(self, item: ItemId) -> list[ItemSubscription]:
         """Who wants an item by one of its names."""
-        matching = await self.exchange.router.matching(item)
+        matching, _ = await self.exchange.router.matching(item)
         return [_subscription(key, interest, item) for key, interests in matching.items() for interest in interests]
 
     async def held(self, adapter: str) -> list[ItemSubscription]:

@@ -20,6 +20,7 @@ from gateway.names import FILE_NAME as NAMES_FILE
 from gateway.names import KnownNames
 from gateway.protocols.descriptor import Figure, ProtocolHost, RunningProtocol
 from gateway.protocols.listed import BUILT_IN, Descriptor
+from gateway.selection import explained_selection
 from gateway.store import TABLES
 from gateway.web.server import WebConfig, WebServer
 from identifiers import DEFAULT_NAMING, Naming
@@ -115,7 +116,10 @@ class GatewayCore:
 
     async def explain(self, name: str) -> list[str]:
         """What protocols know of why something named so does or does not arrive."""
-        told = await asyncio.gather(*(one.explain(name) for one in self.protocols.values()))
+        told = await asyncio.gather(
+            *(one.explain(name) for one in self.protocols.values()),
+            explained_selection(self.control, self.host.namespaces.read(name).item(self.host.naming)),
+        )
         return [sentence for sentences in told for sentence in sentences]
 
     @property

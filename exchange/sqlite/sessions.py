@@ -2,16 +2,18 @@
 
 import asyncio
 from collections.abc import Awaitable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from exchange.model import Interest, SessionInfo, SessionKey, SessionState
+from exchange.selection import ANYTHING, parse_selector
 from exchange.sqlite.rows import item_from
 from identifiers import ItemId
 from storage import Database, Row, Transaction
 
-_INTEREST = "name, item, place, until, convert"
+_INTEREST = "name, item, place, until, convert, selector"
 EVERYTHING = b""
-
+parsed = lru_cache(10_000)(parse_selector)
 
 MOVES_WAIT = 0.1
 """Seconds that a cursor's move waits for a commit that it can share."""
@@ -77,10 +79,19 @@ class SqliteSessions:
                 (key.reader, key.who, interest.name),
             )
             tx.execute(
-                f"INSERT INTO exchange_interests (reader, who, {_INTEREST}) VALUES (?, ?, ?, ?, ?, ?, ?) "  # noqa: S608
+                f"INSERT INTO exchange_interests (reader, who, {_INTEREST}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "  # noqa: S608
                 "ON CONFLICT DO UPDATE SET item = excluded.item, place = excluded.place, until = excluded.until, "
-                "convert = excluded.convert",
-                (key.reader, key.who, interest.name, item, interest.where, interest.until, interest.convert),
+                "convert = excluded.convert, selector = excluded.selector",
+                (
+                    key.reader,
+                    key.who,
+                    interest.name,
+                    item,
+                    interest.where,
+                    interest.until,
+                    interest.convert,
+                    str(interest.selector),
+                ),
             )
             if before and bytes(before[0][0]) != item:
                 _forget_cursor(tx, key, bytes(before[0][0]))
@@ -230,5 +241,6 @@ def _packed(item: ItemId | None) -> bytes:
 
 
 def _interest(row: Sequence[Any]) -> Interest:
-    name, packed, place, until, convert = row
-    return Interest(name, item_from(bytes(packed)) if packed else None, place, until, convert)
+    name, packed, place, until, convert, selector = row
+    item = item_from(bytes(packed)) if packed else None
+    return Interest(name, item, place, until, convert, parsed(selector) if selector else ANYTHING)

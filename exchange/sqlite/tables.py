@@ -97,6 +97,7 @@ EXCHANGE_TABLES = [
             "exchange_sessions.changed",
             "exchange_interests.until",
         ],
-    )
+    ),
+    Migration("exchange", 2, ["ALTER TABLE exchange_interests ADD COLUMN selector TEXT NOT NULL DEFAULT ''"]),
 ]
 """To be given to `Database.open`."""

@@ -18,6 +18,8 @@ import msgspec
 
 from exchange.model import Draft, LogEntry, Profile
 from exchange.ports import Log, Wanted
+from exchange.selection import ANYTHING, Selector
+from exchange.selection.attributes import attributes_of
 from gateway.converters.addresses import FeedAddresses
 from gateway.converters.entries import new_entries
 from gateway.converters.feeds import ATOM_TYPE, JSON_TYPE, FeedHead, FeedItem, atom_feed, json_feed
@@ -100,13 +102,16 @@ class Converters:
             return f"{name[:200]} is no plain Atom or RSS feed ({newest.draft.content_type}): follow it as it is"
         return None
 
-    async def convert(self, entry: LogEntry, how: str) -> list[Draft]:
-        """What a session is handed instead of an entry; nothing when it holds nothing for it."""
+    async def convert(self, entry: LogEntry, how: str, selector: Selector = ANYTHING) -> list[Draft]:
+        """What a session is handed instead of an entry; nothing when it holds nothing for it. Of a feed's entries each
+        is selected by itself."""
         draft = entry.draft
         if not self.is_for_everybody(draft) or (how and draft.profile not in CONVERTERS[how]):
             return []
         if how == ENTRIES:
-            return await self._messages(entry)
+            return [one for one in await self._messages(entry) if _is_selected(one, selector)]
+        if not _is_selected(draft, selector):
+            return []
         if how == FEED:
             return [await self.feed(draft.item, draft.name, self.addresses.of(draft.name), upto=entry.position)]
         return [self._as_json(entry)] if how == JSON else [draft]
@@ -150,10 +155,13 @@ class Converters:
                 profile=Profile.MESSAGE,
                 content_type=MESSAGE_TYPE,
                 body=(one.text or one.title).encode(),
-                attributes=tuple(
-                    (key, value)
-                    for key, value in ((TITLE, one.title), (AUTHOR, one.author), ("self", one.link), ("id", one.id))
-                    if value
+                attributes=(
+                    *(
+                        (key, value)
+                        for key, value in ((TITLE, one.title), (AUTHOR, one.author), ("self", one.link), ("id", one.id))
+                        if value
+                    ),
+                    *one.others,
                 ),
             )
             for one in found
@@ -188,3 +196,7 @@ class Converters:
         text = text_of(draft)
         told |= {"base64": base64.b64encode(draft.body).decode("ascii")} if text is None else {"text": text}
         return replace(draft, content_type="application/json", body=msgspec.json.encode(told))
+
+
+def _is_selected(draft: Draft, selector: Selector) -> bool:
+    return not selector.predicates or selector.matches(attributes_of(draft))

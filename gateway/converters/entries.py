@@ -15,6 +15,9 @@ _TEXTS = ("content:encoded", "content", "description", "summary")
 _NAMES = ("id", "guid")
 _AUTHORS = ("name", "dc:creator", "author")
 _TAKEN = {*_TITLES, *_TEXTS, *_NAMES, *_AUTHORS, "link"}
+_CATEGORY = "category"
+MAX_OTHERS = 64
+MAX_OTHER_CHARACTERS = 500
 _TAG = re.compile(r"<[^>]{0,1000}>")
 
 
@@ -30,20 +33,23 @@ def new_entries(body: bytes, content_type: str, before: bytes, before_type: str)
 
 
 def _read(body: bytes, _: Feed, entry: FeedEntry) -> Readable:
-    found = _EntryReader().read(body[entry.start : entry.end])
+    reader = _EntryReader()
+    found = reader.read(body[entry.start : entry.end])
 
     def first(names: tuple[str, ...]) -> str:
         return next((found[name] for name in names if found.get(name)), "")
 
     text = _TAG.sub("", first(_TEXTS)).strip()
     title = first(_TITLES) or text.partition("\n")[0][:100] or found.get("link", "")
-    return Readable(title, text, first(_AUTHORS), found.get("link", ""), first(_NAMES) or entry.key.hex())
+    name = first(_NAMES) or entry.key.hex()
+    return Readable(title, text, first(_AUTHORS), found.get("link", ""), name, tuple(reader.others))
 
 
 class _EntryReader:
     """The texts of one entry, which is plain: no namespaces to resolve, no entities to expand."""
 
     def __init__(self) -> None:
+        self.others: list[tuple[str, str]] = []
         self._found: dict[str, str] = {}
         self._path: list[str] = []
         self._text: list[str] = []
@@ -61,6 +67,8 @@ class _EntryReader:
         self._text.clear()
         if name == "link" and attributes.get("rel", "alternate") == "alternate" and attributes.get("href"):
             self._found.setdefault("link", attributes["href"])
+        if name == _CATEGORY and attributes.get("term"):
+            self._other(name, attributes["term"])
 
     def _ended(self, name: str) -> None:
         text = "".join(self._text).strip()[:MAX_CHARACTERS]
@@ -68,3 +76,9 @@ class _EntryReader:
         self._path.pop()
         if name in _TAKEN and text:
             self._found.setdefault(name, text)
+        elif text and len(self._path) == 1:
+            self._other(name, text)
+
+    def _other(self, name: str, text: str) -> None:
+        if len(self.others) < MAX_OTHERS:
+            self.others.append((name, text[:MAX_OTHER_CHARACTERS]))

@@ -25,6 +25,8 @@ class Readable:
     link: str = ""
     id: str = ""
     """What it calls itself, if it does."""
+    others: tuple[tuple[str, str], ...] = ()
+    """What else it says, by name: categories, times."""
 
 
 Readers = Mapping[str, Callable[[bytes], Readable | None]]

@@ -25,6 +25,7 @@ from exchange.model import (
     SessionState,
 )
 from exchange.ports import Log, Sessions, Wanted
+from exchange.selection import parse_selector
 from identifiers import DEFAULT_NAMING, ItemId
 
 ITEM = DEFAULT_NAMING.of_user("a@a.example")
@@ -188,7 +189,8 @@ class EngineSuite(ABC):
             assert await log.after(Wanted(OTHER), 0, 9, MUCH) == []
 
     async def test_sessions_and_what_they_want_outlive_a_restart(self, tmp_path: Path) -> None:
-        interest = Interest("a@a.example", ITEM, "left", 99.0, "json")
+        selector = parse_selector("price > 4 and tag in ('a', 'it''s')")
+        interest = Interest("a@a.example", ITEM, "left", 99.0, "json", selector)
         async with self.opened(tmp_path) as (_, sessions):
             await sessions.add_interest(KEY, interest, 4, 1.0)
             await sessions.add_interest(SessionKey("notes", "eva"), Interest("b@a.example", OTHER), 5, 1.0)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from exchange.model import CURRENT, SELF, Draft, Interest, LogEntry, OriginId, Profile, SessionKey, Start
 from exchange.ports import Wanted
+from exchange.selection import ANYTHING, Selector
 from gateway.access.rules import Act
 from gateway.control import Control
 from gateway.converters.converters import AS_IT_IS, FeedForm
@@ -172,17 +173,21 @@ class RestAdapter:
         stream = self._open.get(key.who)
         if stream is None:
             return
-        how = interests[0].convert if interests else AS_IT_IS
-        if how == AS_IT_IS:
+        if not interests or interests[0].convert == AS_IT_IS:
             stream.offer(entry)
             return
-        made = await converters.convert(entry, how)
+        made = await converters.convert(entry, interests[0].convert, interests[0].selector)
         for number, draft in enumerate(made, 1):
             stream.offer(ConvertedEntry(entry, draft, number == len(made)))
 
     @asynccontextmanager
     async def stream(
-        self, what: str, client: str, start: Start = CURRENT, convert: str = AS_IT_IS
+        self,
+        what: str,
+        client: str,
+        start: Start = CURRENT,
+        convert: str = AS_IT_IS,
+        selector: Selector = ANYTHING,
     ) -> AsyncGenerator[ReaderStream, None]:
         """Follow a name while this is open: what there is from `start` on, and all that follows.
         Raises `RefusedError`, `FullError`."""
@@ -192,7 +197,9 @@ class RestAdapter:
         self._per_client[client] = self._per_client.get(client, 0) + 1
         try:
             subscribing = asyncio.ensure_future(
-                self._control.subscribe(self, stream.who, what, start=start, durable=False, convert=convert)
+                self._control.subscribe(
+                    self, stream.who, what, start=start, durable=False, convert=convert, selector=selector
+                )
             )
             try:
                 await asyncio.shield(subscribing)

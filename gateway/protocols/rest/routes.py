@@ -11,6 +11,7 @@ from aiohttp import hdrs, web
 from msgspec import UNSET, Struct, UnsetType
 
 from exchange.model import CURRENT, SELF, LogEntry, Profile, Start
+from exchange.selection import Selector, SelectorError, parse_selector
 from gateway.converters.converters import FeedForm
 from gateway.converters.readable import AUTHOR, TITLE, text_of
 from gateway.model import Asker
@@ -135,7 +136,8 @@ class RestRoutes:
         self._gate.client(request)
         start = _start(request)
         convert = request.query.get("as", "")
-        async with self._adapter.stream(what, self._gate.client_key(request), start, convert) as stream:
+        selector = _selector(request)
+        async with self._adapter.stream(what, self._gate.client_key(request), start, convert, selector) as stream:
             events = EventStream(request, self._adapter.config.write_timeout)
             self._answers.add_cors(request, events.response)
             await events.begin()
@@ -201,6 +203,13 @@ def _one_of(choices: type[C], given: str, what: str) -> C:
         return choices(given)
     except ValueError:
         raise HttpError(400, f"{what} is one of {', '.join(choices)}, not {given[:40]!r}") from None
+
+
+def _selector(request: web.Request) -> Selector:
+    try:
+        return parse_selector(request.query.get("where", ""))
+    except SelectorError as error:
+        raise HttpError(400, f"where= {error}; for instance: symbol = 'psph' and price >= 3.5") from None
 
 
 def _start(request: web.Request) -> Start:
