@@ -45,10 +45,10 @@ class _Reader:
         self._next()
 
     def selector(self) -> Selector:
-        if self._kind is None:
+        if self._is_over:
             return ANYTHING
         predicates = [self._predicate()]
-        while self._kind is not None:
+        while not self._is_over:
             if not self._is_word("and"):
                 self._fail("and, or the end")
             self._next()
@@ -56,6 +56,10 @@ class _Reader:
                 raise SelectorError(f"a selector has at most {MAX_PREDICATES} predicates")
             predicates.append(self._predicate())
         return Selector(tuple(predicates))
+
+    @property
+    def _is_over(self) -> bool:
+        return self._kind is None
 
     def _predicate(self) -> Predicate:
         if self._kind == "word":
