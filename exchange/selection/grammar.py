@@ -45,10 +45,10 @@ class _Reader:
         self._next()
 
     def selector(self) -> Selector:
-        if self._is_over:
+        if self._is_over():
             return ANYTHING
         predicates = [self._predicate()]
-        while not self._is_over:
+        while not self._is_over():
             if not self._is_word("and"):
                 self._fail("and, or the end")
             self._next()
@@ -57,7 +57,6 @@ class _Reader:
             predicates.append(self._predicate())
         return Selector(tuple(predicates))
 
-    @property
     def _is_over(self) -> bool:
         return self._kind is None
 
