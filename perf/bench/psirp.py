@@ -20,9 +20,12 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import uvloop
+
 from identifiers import Identifier
-from perf.bench import psirp_rendezvous
+from perf.bench import psirp_rate, psirp_rendezvous
 from perf.bench.family import Bar, Benchmark, BenchOutcome, Row, Sense, Ticker, percentile, progress_bar
+from perf.bench.psirp_rate import RateFound
 from psirp_stack.emulation.namespaces import NamespaceError, NamespaceNetwork
 from psirp_stack.emulation.network import EmulatedNetwork, socket_of
 from psirp_stack.emulation.plan import NetworkPlan, plan
@@ -41,6 +44,10 @@ RING_PUBLICATIONS = 10_000
 SETTLE_SECONDS = 60.0
 IN_PROCESS = "in process"
 VETH = "veth"
+UDP = "UDP, CPU time"
+RATE_ROUNDS = {True: (3, 400), False: (9, 1600)}
+"""Rounds and publications, with --quick and without."""
+NDN_BAR, BARE_BAR = 2.0, 0.25
 RENDEZVOUS_TURNS = (20, 300)
 """Matches in a round, one by one and together."""
 
@@ -143,6 +150,8 @@ def _row(
     rate: float | None = None,
     megabytes: float | None = None,
     memory: float | None = None,
+    cpu: float | None = None,
+    of_bare: float | None = None,
 ) -> Row:
     return {
         "measured": what,
@@ -153,6 +162,8 @@ def _row(
         "p99 ms": p99,
         "a second": rate,
         "MB/s": megabytes,
+        "CPU ms": cpu,
+        "of bare": of_bare,
         "memory MiB": memory,
     }
 
@@ -288,8 +299,10 @@ def _why_no_veth() -> str | None:
 class PsirpBenchmark:
     name = "psirp"
     description = (
-        "Publications over 1, 3 and 8 hops, in process and over veth: round trip and rate. Matches a second, time\n"
-        "from a link's death to the first delivery on the new path, the rendezvous with up to a million items.\n"
+        "Publications over 1, 3 and 8 hops, in process and over veth: round trip and rate. Publications for a\n"
+        "second of CPU, from one to one and to sixteen over UDP, beside a bare loop of the same links. Matches a\n"
+        "second, time from a link's death to the first delivery on the new path, the rendezvous with up to a million\n"
+        "items.\n"
         "--ring adds 10,000 publications over a lossy ring of 20 nodes with a forwarder that dies and returns."
     )
 
@@ -301,7 +314,7 @@ class PsirpBenchmark:
         rounds = 25 if options.quick else 200
         remarks: list[str] = []
         rows: list[Row] = []
-        with progress_bar("psirp", 3 * rounds + 10) as tick:
+        with progress_bar("psirp", 3 * rounds + 14) as tick:
             rows += _in_folder(lambda data: asyncio.run(_in_process(data, rounds, tick)))
             why_not = "not measured over veth: --no-veth" if options.no_veth else _why_no_veth()
             if why_not is None:
@@ -311,10 +324,17 @@ class PsirpBenchmark:
                     why_not = f"not measured over veth: {error}"
             if why_not is not None:
                 remarks.append(why_not)
+            rates = _in_folder(lambda data: uvloop.run(psirp_rate.measure(data, *RATE_ROUNDS[options.quick], tick)))
+            rows += [row for found in rates for row in _rate_rows(found)]
             rows += _recoveries((0.1,) if options.quick else (0.1, 0.1, 0.1, 1.0), tick)
             if options.ring:
                 rows.append(_in_folder(lambda data: _ring(data, remarks)))
-        bars = [self._rendezvous(rows, options.quick)]
+        bars = [*_rate_bars(rates), self._rendezvous(rows, options.quick)]
+        remarks.append(
+            "UDP: a second of processor time, of all nodes and applications; python-ndn with NFD publishes "
+            f"{psirp_rate.NDN_SEQUENTIAL:,.0f} a second one by one and {psirp_rate.NDN_WINDOWED:,.0f} windowed; "
+            "of bare: frames, of those that a bare loop moves over the same links"
+        )
         parameters: Row = {"rounds": rounds, "window": WINDOW, "processors": os.cpu_count()}
         return BenchOutcome(parameters, rows, bars, remarks)
 
@@ -356,6 +376,42 @@ def _recoveries(hellos: Sequence[float], tick: Ticker) -> list[Row]:
             p99=max(times) * 1e3,
         )
         for hello, times in found.items()
+    ]
+
+
+def _rate_rows(found: RateFound) -> list[Row]:
+    what = f"1 to {found.receivers}"
+    return [
+        _row(
+            f"{what}, windowed", UDP, bytes=psirp_rate.SIZE, hops=found.hops, rate=found.rate, cpu=1e3 / found.rate,
+            megabytes=found.rate * psirp_rate.SIZE / 1e6, of_bare=found.part_of_bare,
+        ),
+        _row(
+            f"{what}, one by one", UDP, bytes=psirp_rate.SIZE, hops=found.hops, rate=found.rate_alone,
+            cpu=1e3 / found.rate_alone,
+        ),
+    ]  # fmt: skip
+
+
+def _rate_bars(rates: Sequence[RateFound]) -> list[Bar]:
+    bars = [
+        Bar(
+            f"1 to 1, {one.hops} hop{'s' if one.hops > 1 else ''}, one by one / python-ndn's",
+            one.rate_alone / psirp_rate.NDN_SEQUENTIAL,
+            Sense.AT_LEAST,
+            NDN_BAR,
+        )
+        for one in rates
+        if one.receivers == 1
+    ]
+    return bars + [
+        Bar(
+            f"1 to {one.receivers}, {one.hops} hop{'s' if one.hops > 1 else ''}, windowed: frames / bare link loop's",
+            one.part_of_bare,
+            Sense.AT_LEAST,
+            BARE_BAR,
+        )
+        for one in rates
     ]
 
 
