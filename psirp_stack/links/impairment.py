@@ -101,7 +101,7 @@ class ImpairedLink:
             return False
         if not self.impairment.bandwidth:
             self._leave(frame)
-        elif not self._queue.push(frame):
+        elif self._queue.push(frame) is None:
             self.impaired.queue_full += 1
             return False
         elif not self._line_is_busy:

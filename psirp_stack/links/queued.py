@@ -118,10 +118,10 @@ class QueuedLink:
         for frame in frames:
             if len(frame) > self.mtu:
                 counters.oversized += 1
-            elif queue.push(frame):
+            elif (waiting := queue.push(frame)) is not None:
                 kept += 1
                 if self._watch is not None:
-                    self._stays[id(frame)] = self._watch.came()
+                    self._stays[id(waiting)] = self._watch.came()
             else:
                 counters.queue_full += 1
         self._arm()

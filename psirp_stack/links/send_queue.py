@@ -7,10 +7,12 @@ data, or were dropped with it, neighbours would take each other for dead because
 from collections import deque
 
 from psirp_stack.control.frames import is_control
-from psirp_stack.wire.numbers import NEXT_OFFSET, HeaderType
+from psirp_stack.wire.numbers import CONGESTION_MARK, MARKS_OFFSET, NEXT_OFFSET, HeaderType
 
 DEFAULT_LIMIT = 256
 """Frames of each kind."""
+MARK_SHARE = 2
+"""A frame of data that finds one of so many parts of the queue full is marked: its publisher shall send less."""
 _REQUESTS = frozenset({int(HeaderType.SUBSCRIBE_DATA), int(HeaderType.SUBSCRIBE_METADATA)})
 
 
@@ -22,23 +24,29 @@ def goes_first(frame: bytes) -> bool:
 class SendQueue:
     """Two queues of at most `limit` frames each; neither can fill the other's room."""
 
-    __slots__ = ("_data", "_first", "limit")
+    __slots__ = ("_data", "_first", "limit", "marked")
 
     def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
         self.limit = limit
         self._first: deque[bytes] = deque()
         self._data: deque[bytes] = deque()
+        self.marked = 0
+        """Frames that were marked because much waits already."""
 
     def __len__(self) -> int:
         return len(self._first) + len(self._data)
 
-    def push(self, frame: bytes) -> bool:
-        """Let a frame wait; False when there is no room for its kind."""
-        queue = self._first if goes_first(frame) else self._data
+    def push(self, frame: bytes) -> bytes | None:
+        """Let a frame wait, perhaps marked; gives what waits, None when there is no room for its kind."""
+        first = goes_first(frame)
+        queue = self._first if first else self._data
         if len(queue) >= self.limit:
-            return False
+            return None
+        if not first and len(queue) * MARK_SHARE >= self.limit and len(frame) > MARKS_OFFSET:
+            frame = with_mark(frame)
+            self.marked += 1
         queue.append(frame)
-        return True
+        return frame
 
     def put_back(self, frame: bytes) -> None:
         """What was taken and could not be sent is the next again, within its kind."""
@@ -48,3 +56,9 @@ class SendQueue:
         if self._first:
             return self._first.popleft()
         return self._data.popleft() if self._data else None
+
+
+def with_mark(frame: bytes) -> bytes:
+    """The frame with the mark of congestion, which its receiver tells the publisher of."""
+    marks = frame[MARKS_OFFSET] | CONGESTION_MARK
+    return frame[:MARKS_OFFSET] + bytes((marks,)) + frame[MARKS_OFFSET + 1 :]

@@ -40,7 +40,9 @@ class Assembly:
                 self._early.take(slot.version_id)
                 return None
             self._unopened.discard(slot.version_id)
-            body = self._bodies[slot.version_id] = Body(slot.version_id, size, announced.segment_size, now, source)
+            body = self._bodies[slot.version_id] = Body(
+                slot.version_id, slot.number, size, announced.segment_size, now, source
+            )
         elif body.size != size:
             return None  # the same content with attributes of another length: its turn comes after the other's
         slot.body = body
@@ -48,9 +50,7 @@ class Assembly:
         if early is not None:
             for number, payload in early.parts.items():
                 if body.lacks(number, payload):
-                    body.add(number, payload)
-        if body.missing and body.has_gap:
-            body.gap_since = now
+                    body.add(number, payload, now)
         return body
 
     def finish(self, body: Body) -> bytes:

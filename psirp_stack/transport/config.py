@@ -11,10 +11,10 @@ VERSION_COST = 512
 class TransportConfig:
     """The defaults suit links of 1 Mbit/s to 1 Gbit/s and round trips up to some hundred milliseconds."""
 
-    window_bytes: int = 256 * 1024
-    """Sent along one filter and not confirmed by all who are there."""
-    min_window_bytes: int = 128 * 1024
-    """The window shrinks when segments get lost, but not below this."""
+    window_bytes: int = 512 * 1024
+    """Under way along one filter, at most; how much it is follows what the network takes (`congestion.py`)."""
+    first_window_bytes: int = 16 * 1024
+    """What it begins with, about ten segments (RFC 6928)."""
     max_pending_bytes: int = 32 * 1024 * 1024
     """Published and not confirmed by all: `publish` refuses beyond."""
     max_pending_versions: int = 4096
@@ -32,8 +32,12 @@ class TransportConfig:
     ack_delay: float = 0.02
     ack_bytes: int = 64 * 1024
     ack_versions: int = 16
+    min_ack_bytes: int = 8 * 1024
+    """A publisher with a small window asks for acknowledgements after so many bytes instead."""
     reorder_delay: float = 0.01
     """How long a gap may last before it is taken for a loss."""
+    reorder_segments: int = 16
+    """So many segments behind a gap say the same, sooner."""
     tail_delay: float = 0.05
     """How long to wait for the rest of a version before the first measured round trip."""
     initial_timeout: float = 0.5
@@ -64,5 +68,3 @@ class TransportConfig:
         for name in self.__slots__:
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}: expected more than 0")
-        if self.min_window_bytes > self.window_bytes:
-            raise ValueError("min_window_bytes is more than window_bytes")

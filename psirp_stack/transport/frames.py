@@ -18,12 +18,14 @@ from psirp_stack.wire.numbers import (
     AUTHENTICATION_BYTES,
     AUTHENTICATION_TYPE,
     COLLECTED_FID_OFFSET,
+    CONGESTION_MARK,
     FORWARDING_BYTES,
     FORWARDING_PROTO_OFFSET,
     FORWARDING_RESERVED_BYTES,
     FORWARDING_TYPE,
     INITIAL_TTL,
     LENGTH_OFFSET,
+    MARKS_OFFSET,
     METADATA_BYTES,
     METADATA_TYPE,
     PROTOCOL_VERSION,
@@ -248,6 +250,11 @@ def is_usable(fid: bytes) -> bool:
 def links_travelled(frame: bytes) -> int:
     """How many links a frame that a forwarder delivered has come by: every node but one is at the end of a link."""
     return max(0, INITIAL_TTL - frame[TTL_OFFSET] - 1)
+
+
+def is_marked(frame: bytes) -> bool:
+    """Whether the frame waited in a queue that was filling up."""
+    return frame[MARKS_OFFSET] & CONGESTION_MARK != 0
 
 
 def segment_size_for(mtu: int, signed: bool) -> int:

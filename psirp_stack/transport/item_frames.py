@@ -34,7 +34,9 @@ class ItemFrames:
         """Whether those who come late ask for its segments."""
         return self.cacheable and len(out.body) > self.context.config.on_request_above
 
-    def announcement(self, out: Outgoing, fid: bytes, table: int, now: float, *, alone: bool = False) -> bytes:
+    def announcement(
+        self, out: Outgoing, fid: bytes, table: int, now: float, *, alone: bool = False, ack_bytes: int = 0
+    ) -> bytes:
         """`alone`: to one receiver, who may have to ask for the segments."""
         self.context.counters.announcements += 1
         version = out.version
@@ -51,6 +53,7 @@ class ItemFrames:
                 self._settled_ms(max(self.joining - 1, 1), now) if self.joining else 0,
                 self.cacheable,
                 alone and self.is_on_request(out),
+                ack_bytes,
             )
         )
         return control_frame(

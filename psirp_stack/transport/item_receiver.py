@@ -70,38 +70,38 @@ class ItemReceiver:
 
     # What arrives.
 
-    def segment(self, version_id: bytes, number: int, payload: bytes, link: Hashable, now: float) -> None:
+    def segment(
+        self, version_id: bytes, number: int, payload: bytes, link: Hashable, now: float, *, marked: bool = False
+    ) -> bool:
+        """Take in a segment; true when something is to be asked for at once."""
         context = self.context
         context.counters.segments += 1
         body = self._assembly.body(version_id)
         if body is None:
             self._segment_without_body(version_id, number, payload, link, now)
-            return
+            return False
         if not body.lacks(number, payload):
             context.counters.duplicates += 1
-            return
-        if not body.add(number, payload):
+            return False
+        if not body.add(number, payload, now):
             context.counters.reassembly_full += 1
-            return
+            return False
         body.touched = now
         source = body.source
         source.heard = now
         source.unanswered = 0
+        source.unacked_bytes += len(payload)
+        source.came(body.number, number + 1, marked, now)
         if body.timed is not None and (measured := body.round_trip(number, now)) is not None:
             source.round_trip.answered(now - measured, now, 1)
         if not body.missing:
             self._completed(body, now)
-        elif number > body.next_missing and body.gap_since is None:
-            body.gap_since = now
-        elif body.progress % context.config.ack_bytes < len(payload):
-            self._progressed(body)
-
-    def _progressed(self, body: Body) -> None:
-        """Every so often, tell how far the next version is: a long one is more than the window."""
-        for source in self.sources.values():
-            slot = source.slots.get(source.expected) if source.expected is not None else None
-            if slot is not None and slot.body is body:
-                self.context.urgent[source] = self
+        elif source.unacked_bytes >= source.ack_bytes:
+            # A long version is more than the window.
+            context.urgent[source] = self
+        else:
+            self._acknowledge_soon(source, now)
+        return source.gap_is_due(body, now)
 
     def _segment_without_body(self, version_id: bytes, number: int, payload: bytes, link: Hashable, now: float) -> None:
         """A segment whose metadata is late or lost waits for it a while."""
@@ -128,6 +128,8 @@ class ItemReceiver:
         now: float,
         hops: int | None = None,
         link: Hashable = None,
+        *,
+        marked: bool = False,
     ) -> None:
         """A version was announced. Until the receiver knows where to begin, `seqnum` tells it."""
         counters = self.context.counters
@@ -169,18 +171,21 @@ class ItemReceiver:
         if slot.announcement is None:
             if slot.tries:
                 source.round_trip.answered(slot.asked, now, slot.tries)
+            source.came(announced.number, 0, marked, now)
+            if announced.ack_bytes:
+                source.ack_bytes = min(announced.ack_bytes, self.context.config.ack_bytes)
             slot.announcement, slot.version_id, slot.length = announced, control.vrid, length
             slot.authentication = control.authentication
             slot.hops = hops
             slot.tries = 0
             slot.due = now
             if self._open(source, slot, now) and announced.on_request and slot.body is not None:
-                slot.body.gap_since = now - self.context.config.reorder_delay
+                slot.body.touched = now - source.tail_delay  # nothing comes unless it is asked for
             return
         counters.duplicates += 1
         body = slot.body
         if body is not None and body.segment_size != announced.segment_size and slot.version_id == control.vrid:
-            body.resize(announced.segment_size)
+            body.resize(announced.segment_size, now)
             slot.announcement = announced
         source.hurry(now)
         self._acknowledge_soon(source, now)
@@ -387,7 +392,6 @@ class ItemReceiver:
             announced = slot.announcement
             cost = len(slot.content) + len(slot.attributes) + VERSION_COST
             source.unacked_versions += 1
-            source.unacked_cost += cost
             if announced is None or slot.refused or self._is_repeated(source, slot):
                 continue
             context.counters.delivered += 1
@@ -411,10 +415,9 @@ class ItemReceiver:
             )
         if not moved:
             return
-        source.delivered_at = now
         source.fill(now)
         config = context.config
-        if source.unacked_versions >= config.ack_versions or source.unacked_cost >= config.ack_bytes:
+        if source.unacked_versions >= config.ack_versions or source.unacked_bytes >= source.ack_bytes:
             context.urgent[source] = self
         else:
             self._acknowledge_soon(source, now)

@@ -6,6 +6,7 @@ from itertools import chain
 
 from identifiers.identifier import ItemId
 from psirp_stack.control.messages import FilterGrant
+from psirp_stack.transport.congestion import Congestion
 from psirp_stack.transport.events import ReceiverCaughtUp, ReceiverLeftBehind, VersionAcknowledged
 from psirp_stack.transport.frames import is_usable, leads_somewhere, segment_size_for
 from psirp_stack.transport.hooks import PacketSigner
@@ -38,8 +39,10 @@ class ItemSender:
         self.streams: list[VersionStream] = []
         self.peers: dict[str, Peer] = {}
         self.ready = False
-        self.due: float | None = None
+        self._peers_due: float | None = None
         self._repairs = Repairs(context, self.frames)
+        self._alone: list[VersionStream] = []
+        """Streams to receivers that are behind."""
         self._turn = 0
         self._repairs_turn = False
         self._acknowledged = self.positions.last
@@ -55,6 +58,7 @@ class ItemSender:
     def pending(self) -> tuple[int, int]:
         """Bytes and versions that somebody who is waited for has not confirmed."""
         waited_for = [stream for stream in self.streams if stream.has_active]
+        waited_for += [stream for stream in self._alone if stream.alone is not None and not stream.alone.behind]
         positions = self.positions
         if not waited_for:
             return positions.end - positions.start_of(positions.newest + 1), positions.last - positions.newest
@@ -72,7 +76,7 @@ class ItemSender:
 
     def grant(self, filters: Iterable[FilterGrant], now: float) -> None:
         """Send along these filters from now on. Who stays keeps its place; who is new begins at the current version."""
-        former, self.peers, self.streams = self.peers, {}, []
+        former, self.peers, self.streams, self._alone = self.peers, {}, [], []
         granted = [grant for grant in filters if grant.subscribers and leads_somewhere(grant.fid)]
         self._resize(min((grant.mtu for grant in granted), default=None), former)
         for grant in granted:
@@ -98,36 +102,35 @@ class ItemSender:
     def _place(self, stream: VersionStream, staying: list[Peer], new: list[Peer], now: float) -> None:
         """Where a new filter's stream begins."""
         if staying:
-            furthest = max(staying, key=lambda peer: (peer.stream.next_number, peer.stream.next_segment)).stream
-            stream.next_number, stream.next_segment = furthest.next_number, furthest.next_segment
-            stream.window = furthest.window
-        elif self._is_late_for(self.positions.newest, now):
+            stream.take_over(max(staying, key=lambda peer: (peer.stream.next_number, peer.stream.next_segment)).stream)
+        elif self.is_late_for(self.positions.newest, now):
             stream.next_number = self.positions.newest + 1
             for peer in new:
                 self._repairs.queue(peer, self.positions.newest, True, ())
         else:
             stream.next_number = max(self.positions.newest, 1)
         for peer in staying:
-            peer.stream = stream
+            peer.stream, peer.alone = stream, None
             peer.way = None  # it led along links that may be gone
             peer.touched = now
             peer.round_trip.backoff = 1
-        stream.refresh()
+            peer.path.forget_way()
+        stream.refresh(now)
         if any(self._is_waiting(peer) for peer in staying):
             stream.announce = stream.begun >= self.positions.oldest
         elif staying and new and stream.begun >= self.positions.newest > 0:
-            late = self._is_late_for(self.positions.newest, now)
+            late = self.is_late_for(self.positions.newest, now)
             sent = 0 if late else self._sent_segments(stream, self.positions.newest)
             for peer in new:
                 self._repairs.queue(peer, self.positions.newest, True, range(sent))
 
-    def _is_late_for(self, number: int, now: float) -> bool:
+    def is_late_for(self, number: int, now: float) -> bool:
         """Whether who comes now is told of a version, and asks for its segments: the nearest who has them answers."""
         out = self.positions.outgoing(number) if number > 0 else None
         return out is not None and self.frames.is_on_request(out) and self.positions.age_of(number, now) > LATE_AFTER
 
     def revoke(self) -> None:
-        self.peers, self.streams = {}, []
+        self.peers, self.streams, self._alone = {}, [], []
         self._repairs.keep_only(())
         self._note_joining()
 
@@ -156,7 +159,7 @@ class ItemSender:
         return self._fresh(now) or self._repairs.next_frame(now)
 
     def _fresh(self, now: float) -> bytes | None:
-        streams = self.streams
+        streams = self.streams + self._alone if self._alone else self.streams
         for _ in range(len(streams)):
             self._turn = (self._turn + 1) % len(streams)
             frame = streams[self._turn].next_frame(now)
@@ -164,6 +167,16 @@ class ItemSender:
                 self.context.counters.fresh_frames += 1
                 return frame
         return None
+
+    def way_to(self, peer: Peer, size: int) -> bytes:
+        """A filter to one receiver."""
+        return self._repairs.way_to(peer, size)
+
+    def _sent_to(self, peer: Peer, number: int) -> int:
+        """How many segments of a version went to a receiver; the others will come by themselves."""
+        if peer.alone is not None and number <= peer.alone.last:
+            return self._sent_segments(peer.alone, number)
+        return self._sent_segments(peer.stream, number)
 
     def _sent_segments(self, stream: VersionStream, number: int) -> int:
         """How many segments of a version went along a filter; the others will come by themselves."""
@@ -189,7 +202,10 @@ class ItemSender:
         if is_usable(way):
             peer.way = way
         peer.unanswered = 0
-        peer.touched = now
+        peer.heard = peer.touched = now
+        if not isinstance(message, Ask):
+            peer.beyond = message.arrivals.beyond
+            peer.stream.reported(peer, message.arrivals, now)
         if isinstance(message, Have):
             self._on_have(peer, message, now)
             return
@@ -205,17 +221,11 @@ class ItemSender:
             self._on_ask(peer, message, now)
 
     def _on_have(self, peer: Peer, have: Have, now: float) -> None:
-        stream = peer.stream
         if have.number > self.positions.last:
             self.context.counters.outdated += 1
             return
         if peer.confirmed and peer.boot == have.boot and have.number < peer.acked:
             return  # overtaken by a later one
-        timed = stream.timed
-        if timed is not None and peer.timed < timed[0] <= have.number:
-            peer.timed = timed[0]
-            if peer.repaired < timed[0]:
-                peer.round_trip.answered(timed[1], now - min(have.held_us / 1e6, max(0.0, now - timed[1])), 1)
         self._moved(peer, have.number, have.progress, have.room, have.boot, now)
 
     def _moved(self, peer: Peer, number: int, progress: int, room: int, boot: int, now: float) -> None:
@@ -234,20 +244,55 @@ class ItemSender:
             del peer.jobs[done]
         stream = peer.stream
         lag = stream.position - self.positions.start_of(number + 1) - peer.progress
-        if peer.behind and lag <= stream.window:
-            peer.behind = False
+        alone = peer.alone
+        if not peer.is_abreast and lag <= stream.bound and (alone is None or alone.is_done):
+            self._rejoin(peer)
             peer.need_since = None
             self.context.tell(ReceiverCaughtUp(self.item, peer.name))
-        elif not peer.behind and lag > 2 * self.context.config.window_bytes and number < stream.begun - 1:
-            # It came back from far away. It gets what it asks for, and the others need not wait.
-            peer.behind = True
-        if peer.behind and room and not peer.jobs and number < stream.begun:
-            self._probe(peer)
-        self._settle(stream)
+        if peer.alone is not None:
+            peer.alone.refresh(now)
+        self._settle(stream, now)
+        if peer.is_abreast or number >= stream.begun:
+            return
+        if peer.alone is None:
+            self._catch_up(peer, now)
+        elif peer.alone.is_done and number >= peer.alone.last:
+            # Meanwhile the others were sent more, of which too little came here.
+            peer.alone.follow_up(peer)
 
-    def _settle(self, stream: VersionStream) -> None:
+    def _catch_up(self, peer: Peer, now: float) -> None:
+        """A receiver lacks much that was sent. It is sent that alone, if there are others who need not wait for it."""
+        stream = peer.stream
+        if any(other.confirmed and other.is_abreast and other is not peer for other in stream.members.values()):
+            peer.alone = VersionStream(self, stream.fid, stream.mtu, peer)
+            peer.alone.follow_up(peer)
+            peer.alone.refresh(now)
+            self._alone.append(peer.alone)
+        else:
+            peer.behind = False
+            stream.begin_after(peer.acked)
+        self._settle(stream, now)
+
+    def _rejoin(self, peer: Peer) -> None:
+        """It has what the others have, or nearly so."""
+        if peer.alone is not None:
+            self._alone.remove(peer.alone)
+        peer.behind, peer.alone = False, None
+
+    def _promote(self, stream: VersionStream, now: float) -> None:
+        """The others are gone: the stream goes on where one is who was sent to alone."""
+        waiting = [peer for peer in stream.members.values() if peer.alone is not None and not peer.behind]
+        if waiting:
+            peer = min(waiting, key=lambda peer: peer.acked)
+            self._rejoin(peer)
+            stream.begin_after(peer.acked)
+            stream.refresh(now)
+
+    def _settle(self, stream: VersionStream, now: float) -> None:
         """After a member moved: the window, and what everybody has."""
-        stream.refresh()
+        stream.refresh(now)
+        if not stream.has_active and self._alone:
+            self._promote(stream, now)
         waited_for = [peer.acked for peer in self.peers.values() if not peer.behind]
         if waited_for and (acked := min(waited_for)) > self._acknowledged:
             self._acknowledged = acked
@@ -262,15 +307,12 @@ class ItemSender:
         if out is None:
             self.context.counters.outdated += 1
             return
-        peer.repaired = max(peer.repaired, stream.begun)
         if want.segment_size != out.segment_size:
             self._repairs.queue(peer, want.number, True, (), want.copies)
             return
-        sent = self._sent_segments(stream, want.number)
+        sent = self._sent_to(peer, want.number)
         most = self.context.config.push_bytes // out.segment_size + 1
         if any(first < sent for first, _ in want.ranges):
-            if not self.frames.is_on_request(out):
-                stream.lost_something(now, peer.round_trip.smoothed or self.context.config.initial_timeout)
             self._repairs.queue(peer, want.number, False, _first(most, want.ranges, sent), want.copies)
 
     def _on_ask(self, peer: Peer, ask: Ask, now: float) -> None:
@@ -281,9 +323,6 @@ class ItemSender:
         stream = peer.stream
         room = min(ask.room, self.context.config.push_bytes)
         left = self.context.config.push_versions
-        peer.repaired = max(peer.repaired, stream.begun)
-        if ask.ranges:
-            stream.lost_something(now, peer.round_trip.smoothed or self.context.config.initial_timeout)
         oldest = self.versions.oldest
         for first, last in ask.ranges:
             if first < oldest:
@@ -291,6 +330,8 @@ class ItemSender:
             for number in range(max(first, oldest, 1), min(last, stream.begun) + 1):
                 if left <= 0 or room <= 0:
                     return
+                if peer.alone is not None and number > peer.alone.begun:
+                    continue  # it is going to come
                 left -= 1
                 room -= self._push(peer, number, room, ask.copies)
 
@@ -299,7 +340,7 @@ class ItemSender:
         out = self.positions.outgoing(number)
         if out is None:
             return 0
-        segments = min(self._sent_segments(peer.stream, number), room // out.segment_size + 1)
+        segments = min(self._sent_to(peer, number), room // out.segment_size + 1)
         self._repairs.queue(peer, number, True, range(segments), copies)
         return out.version.cost
 
@@ -312,10 +353,17 @@ class ItemSender:
         self.context.counters.gone += not answer.known
         self._repairs.tell_retained(peer, Answer(start, answer.known, answer.follows))
         self._moved(peer, start - 1, 0, ask.room, ask.boot, now)
+        stream = peer.stream
+        lag = stream.position - self.positions.start_of(start)
+        if lag > stream.bound and start < stream.begun and peer.alone is None:
+            self._catch_up(peer, now)
+            return
+        if peer.alone is not None:
+            return
         room = min(ask.room, self.context.config.push_bytes)
         last = min(peer.stream.begun, start + self.context.config.push_versions - 1)
         for number in range(start, last + 1):
-            if room > 0 and self._is_late_for(number, now):
+            if room > 0 and self.is_late_for(number, now):
                 self._repairs.queue(peer, number, True, (), ask.copies)
             elif room > 0:
                 room -= self._push(peer, number, room, ask.copies)
@@ -334,6 +382,8 @@ class ItemSender:
 
     def handle_timer(self, now: float) -> None:
         """Leave behind who does not move, probe who is silent."""
+        if self._peers_due is None or now < self._peers_due:
+            return  # it is time for what is paced
         config = self.context.config
         for peer in self.peers.values():
             if not self._is_waiting(peer):
@@ -342,27 +392,27 @@ class ItemSender:
             if peer.need_since is None:
                 peer.need_since = now
             elif not peer.behind and now >= peer.need_since + config.left_behind_after:
-                self.leave_behind(peer)
+                self.leave_behind(peer, now)
             if now >= self._probe_due(peer):
                 peer.touched = now
                 peer.unanswered += 1
                 peer.round_trip.timed_out()
-                peer.repaired = max(peer.repaired, peer.stream.begun)
+                if peer is peer.stream.ruling or peer.alone is not None:
+                    (peer.alone or peer.stream).congestion.congested(Congestion.LOST, now)
                 self._probe(peer)
-        self.arm(now)
 
-    def leave_behind(self, peer: Peer) -> None:
+    def leave_behind(self, peer: Peer, now: float) -> None:
         """Others no longer wait for it."""
         peer.behind = True
         self.context.counters.left_behind += 1
         self.context.tell(ReceiverLeftBehind(self.item, peer.name, peer.acked))
-        self._settle(peer.stream)
+        self._settle(peer.stream, now)
         peer.stream.skip_if_nobody_waits()
 
-    def make_room(self) -> None:
+    def make_room(self, now: float) -> None:
         """Too much waits: let it not be for the sake of a few."""
         for peer in far_behind(self.peers.values(), self.positions, self.context.config.max_pending_bytes):
-            self.leave_behind(peer)
+            self.leave_behind(peer, now)
 
     def _probe(self, peer: Peer) -> None:
         """Repeat the metadata of the last version: the answer says what is missing."""
@@ -391,8 +441,11 @@ class ItemSender:
             if not peer.behind:
                 when = min(when, peer.need_since + self.context.config.left_behind_after)
             due = when if due is None or when < due else due
-        self.due = due
-        return due
+        self._peers_due = due
+        paced = [stream.congestion.next_at for stream in chain(self.streams, self._alone) if stream.paced]
+        if self._repairs.paced_until is not None:
+            paced.append(self._repairs.paced_until)
+        return min((due, *paced) if due is not None else paced, default=None)
 
 
 def _first(most: int, ranges: Iterable[Range], end: int) -> Iterator[int]:

@@ -69,12 +69,33 @@ class Announcement(_Message, frozen=True, tag=1):
     """Nodes on the way may keep the version, and give it to anybody who asks."""
     on_request: bool = False
     """Its segments are sent to who asks for them: a node on the way may have them."""
+    ack_bytes: Count = 0
+    """After how many bytes the publisher would like to hear; 0: the receiver knows best."""
 
     @property
     def has_valid_attributes(self) -> bool:
         """Short ones stand here, of long ones the SHA-256."""
         size = len(self.attributes)
         return size == DIGEST_BYTES if self.attributes_in_body else size <= INLINE_ATTRIBUTES_BYTES
+
+
+class ArrivalReport(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What came of what a publisher sends, counted from the subscription on, and what that tells of the way."""
+
+    frames: Count = 0
+    missed: Count = 0
+    """Taken for lost, and asked for."""
+    marked: Count = 0
+    """Had the mark of congestion."""
+    beyond: Count = 0
+    """Bytes that are there, but not in their turn yet: not in `progress`."""
+    latest: tuple[Count, Count] = (0, 0)
+    """The version and place (0: the announcement, then 1, 2, ... segments) that came last and were new."""
+    held_us: Count = 0
+    """How long ago that was, in microseconds."""
+
+
+NOTHING_CAME = ArrivalReport()
 
 
 class Want(_Message, frozen=True, tag=2):
@@ -92,6 +113,7 @@ class Want(_Message, frozen=True, tag=2):
     progress: Count
     """`have` and `progress` as in `Have`: an acknowledgement that got lost must not keep the publisher waiting."""
     copies: Copies = 1
+    arrivals: ArrivalReport = NOTHING_CAME
 
 
 class Have(_Message, frozen=True, tag=3):
@@ -105,8 +127,7 @@ class Have(_Message, frozen=True, tag=3):
     progress: Count
     room: Count
     """Bytes that may follow, counted from the next version's beginning."""
-    held_us: Count
-    """Microseconds that this acknowledgement was held back."""
+    arrivals: ArrivalReport = NOTHING_CAME
 
 
 class Ask(_Message, frozen=True, tag=4):

@@ -1,15 +1,19 @@
 """A receiver as the publisher sees it: what it has, how much more it takes, how to reach it, what it asked for."""
 
 from collections import OrderedDict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from psirp_stack.control.rtt import RoundTrip
 from psirp_stack.transport.config import TransportConfig
+from psirp_stack.transport.congestion import PathMeasure
 
 if TYPE_CHECKING:
     from psirp_stack.transport.stream import VersionStream
+
+
+PATIENCE = 3.0
+"""Time-outs without a word after which others do not wait any more."""
 
 
 @dataclass(slots=True)
@@ -19,7 +23,8 @@ class PeerSend:
     number: int
     metadata: int
     """How often the metadata is still to be sent."""
-    segments: Iterator[int]
+    segments: dict[int, int]
+    """Those that are to be sent, and how often each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +53,23 @@ class Peer:
     round_trip: RoundTrip
     progress: int = 0
     """Bytes of the next version that are there."""
+    beyond: int = 0
+    """Bytes that are there, but not in their turn yet."""
     confirmed: bool = False
     """Whether it was heard at all."""
     boot: int = 0
     behind: bool = False
     way: bytes | None = None
     """The filter that its last message collected."""
+    heard: float = 0.0
     touched: float = 0.0
     """When it was last heard or probed."""
     need_since: float | None = None
     """Since when it has not moved although there is something for it."""
     unanswered: int = 0
-    timed: int = 0
-    """The last version that gave a measurement of the round trip."""
-    repaired: int = 0
-    """The highest version of which something was sent again: says nothing about round trips."""
+    path: PathMeasure = field(default_factory=PathMeasure)
+    alone: "VersionStream | None" = None
+    """While it lacks much that others have: it is sent to it alone, at a pace of its own."""
     jobs: "OrderedDict[int, PeerSend]" = field(default_factory=OrderedDict)
     answer: "Answer | None" = None
     """Tell it what is retained."""
@@ -70,8 +77,17 @@ class Peer:
     """Of its last question."""
     queued: bool = False
 
+    def is_silent(self, now: float) -> bool:
+        """Whether it says nothing although it has been asked to, for a time in which it should have."""
+        return now - self.heard >= PATIENCE * self.round_trip.timeout / self.round_trip.backoff
+
+    @property
+    def is_abreast(self) -> bool:
+        """Whether the filter's stream waits for it."""
+        return not self.behind and self.alone is None
+
 
 def new_peer(name: str, stream: "VersionStream", newest: int, config: TransportConfig, now: float) -> Peer:
     """One who is to get the current version and all later ones."""
     round_trip = RoundTrip(config.initial_timeout, config.min_timeout, config.max_timeout)
-    return Peer(name, stream, newest + 1, max(0, newest - 1), config.room_bytes, round_trip, touched=now)
+    return Peer(name, stream, newest + 1, max(0, newest - 1), config.room_bytes, round_trip, heard=now, touched=now)

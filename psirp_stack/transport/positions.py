@@ -75,6 +75,10 @@ class Positions:
         self.sync()
         return stored
 
+    def reached(self, acked: int, progress: int) -> int:
+        """The position up to which a receiver has everything."""
+        return self.start_of(acked + 1) + progress
+
     def stored(self, number: int) -> "Future[None] | None":
         """The promise that a version gets on disk; None when it is there."""
         return self._stored.get(number)

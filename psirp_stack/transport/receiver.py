@@ -23,6 +23,7 @@ from psirp_stack.transport.frames import (
     TransportFrame,
     control_frame,
     first_way,
+    is_marked,
     is_segment,
     leads_somewhere,
     links_travelled,
@@ -157,7 +158,8 @@ class Receiver:
                 return False
             if state.policy.every_packet_signed:
                 return self._refuse(state, "a segment is not signed, and every packet must be")
-            state.segment(version_id, number, payload, link, now)
+            if state.segment(version_id, number, payload, link, now, marked=is_marked(frame)):
+                self._deadlines.sooner(state.key, now)
         else:
             control = read_control(frame)
             if control is None or control.kind not in (_PUBLISH_DATA, _PUBLISH_METADATA):
@@ -187,7 +189,7 @@ class Receiver:
                 reason = verify(state.item, parse(frame), self._context.wall_ms(now))
                 if reason is not None:
                     return self._refuse(state, f"segment {control.seqnum}: {reason}")
-            state.segment(control.vrid, control.seqnum, control.payload, link, now)
+            state.segment(control.vrid, control.seqnum, control.payload, link, now, marked=is_marked(frame))
             return True
         try:
             message = decode(control.payload)
@@ -199,7 +201,7 @@ class Receiver:
             self.counters.malformed += 1
             return False
         if isinstance(message, Announcement):
-            state.announcement(control, way, message, now, links_travelled(frame), link)
+            state.announcement(control, way, message, now, links_travelled(frame), link, marked=is_marked(frame))
         elif isinstance(message, Retained):
             if message.subscriber != self._context.name:
                 self.counters.not_ours += 1

@@ -17,14 +17,21 @@ class Repairs:
         self._context = context
         self._frames = frames
         self._busy: deque[Peer] = deque()
+        self.paced_until: float | None = None
+        """When the next may be sent, if something waits for its time."""
 
     def __bool__(self) -> bool:
         return bool(self._busy)
 
     def queue(self, peer: Peer, number: int, metadata: bool, segments: Iterable[int], copies: int = 1) -> None:
-        if copies > 1:
-            segments = [segment for segment in segments for _ in range(copies)]
-        peer.jobs[number] = PeerSend(number, copies if metadata else 0, iter(segments))
+        """What was asked for before and still waits is not sent twice for that."""
+        job = peer.jobs.get(number)
+        if job is None:
+            job = peer.jobs[number] = PeerSend(number, 0, {})
+        if metadata:
+            job.metadata = max(job.metadata, copies)
+        for segment in segments:
+            job.segments[segment] = copies
         self._mark_busy(peer)
 
     def tell_retained(self, peer: Peer, answer: Answer) -> None:
@@ -38,10 +45,18 @@ class Repairs:
 
     def next_frame(self, now: float) -> bytes | None:
         busy = self._busy
-        while busy:
+        self.paced_until = None
+        for _ in range(len(busy)):
             peer = busy[0]
+            pace = (peer.alone or peer.stream).congestion
+            if peer.answer is None and not pace.may_send(now):
+                pace.was_limited(now)
+                self.paced_until = min(pace.next_at, self.paced_until or pace.next_at)
+                busy.rotate(-1)
+                continue
             frame = self._frame_for(peer, now)
             if frame is not None:
+                pace.sent(len(frame), now)
                 busy.rotate(-1)
                 return frame
             peer.queued = False
@@ -57,7 +72,7 @@ class Repairs:
         counters, frames = self._context.counters, self._frames
         if peer.answer is not None:
             answer, peer.answer = peer.answer, None
-            fid = self._way_to(peer, 0)
+            fid = self.way_to(peer, 0)
             table = (fid[-1] + peer.unanswered) % TABLES
             return frames.retained(peer.name, peer.token, answer, fid, table, now)
         while peer.jobs:
@@ -68,19 +83,24 @@ class Repairs:
                 continue
             if job.metadata:
                 job.metadata -= 1
+                _sent_again(peer, number, 0)
                 counters.repaired_announcements += 1
-                fid = self._way_to(peer, 0)
+                fid = self.way_to(peer, 0)
                 return frames.announcement(out, fid, (fid[-1] + peer.unanswered) % TABLES, now, alone=True)
-            segment = next(job.segments, None)
+            segment = next(iter(job.segments), None)
             if segment is None or segment >= out.segments:
                 del peer.jobs[number]
                 continue
+            job.segments[segment] -= 1
+            if not job.segments[segment]:
+                del job.segments[segment]
             counters.repaired_segments += 1
+            _sent_again(peer, number, segment + 1)
             size = min(out.segment_size, len(out.body) - segment * out.segment_size)
-            return frames.segment(out, segment, self._way_to(peer, DATA_OVERHEAD + size), now)
+            return frames.segment(out, segment, self.way_to(peer, DATA_OVERHEAD + size), now)
         return None
 
-    def _way_to(self, peer: Peer, size: int) -> bytes:
+    def way_to(self, peer: Peer, size: int) -> bytes:
         """A filter to one receiver. Unanswered attempts take turns with those there are."""
         ways = [peer.way] if peer.way is not None else []
         if not ways or peer.unanswered:
@@ -89,3 +109,9 @@ class Repairs:
                 ways.append(route[0])
             ways.append(peer.stream.fid)
         return ways[peer.unanswered % len(ways)]
+
+
+def _sent_again(peer: Peer, number: int, place: int) -> None:
+    for stream in (peer.stream, peer.alone):
+        if stream is not None:
+            stream.sent_again(number, place)

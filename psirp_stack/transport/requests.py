@@ -34,11 +34,10 @@ class RepairRequests:
             return None
         number, progress = source.reached
         source.ack_due = None
-        source.unacked_versions = source.unacked_cost = 0
+        source.unacked_versions = source.unacked_bytes = 0
         self._context.counters.acknowledged += 1
-        held = max(0, int((now - source.delivered_at) * 1e6))
-        name = self._context.name
-        return Have(name, self._life, source.name, source.epoch, number, progress, self._room.offer(), held)
+        name, room = self._context.name, self._room.offer()
+        return Have(name, self._life, source.name, source.epoch, number, progress, room, source.arrivals(now))
 
     def join(self, source: PublisherSequence, now: float) -> None:
         """Ask where to begin."""
@@ -81,10 +80,14 @@ class RepairRequests:
                 if wants < WANTS_AT_ONCE:
                     wants += 1
                     self._want(source, slot, now)
-                times.append(source.due_of(slot) if slot.asked == now else now + next_round(source))
+                    times.append(source.due_of(slot))
+                else:
+                    times.append(now + next_round(source))
             else:
                 if len(unknown) < ASKED_AT_ONCE and has_room:
                     unknown.append(number)
+                    if not slot.tries:
+                        source.missed_version(number)
                     slot.tries += 1
                     slot.asked = now
                     times.append(source.due_of(slot))
@@ -107,9 +110,10 @@ class RepairRequests:
         body = slot.body
         if body is None:
             return
-        slot.tries += 1
-        slot.asked = now
-        body.asked(now)
+        ranges, tries = source.ask_for_segments(slot, body, now)
+        if not ranges:
+            return
+        slot.tries, slot.asked = tries, now
         self._context.counters.wanted += 1
         source.unanswered += 1
         want = Want(
@@ -119,10 +123,11 @@ class RepairRequests:
             source.epoch,
             slot.number,
             body.segment_size,
-            body.missing_ranges(),
+            tuple(ranges),
             self._room.offer(),
             *source.reached,
-            copies_for(slot.tries),
+            copies_for(tries),
+            source.arrivals(now),
         )
         self._say(source, want)
 

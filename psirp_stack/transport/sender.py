@@ -126,7 +126,7 @@ class Sender:
         config = self._context.config
         pending, versions = state.pending()
         if pending + cost > config.max_pending_bytes // 2 or versions >= config.max_pending_versions // 2:
-            state.make_room()
+            state.make_room(now)
             pending, versions = state.pending()
         if pending and (pending + cost > config.max_pending_bytes or versions >= config.max_pending_versions):
             self.counters.refused_full += 1

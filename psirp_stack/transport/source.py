@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from psirp_stack.control.rtt import RoundTrip
 from psirp_stack.transport.accounts import SLOT_COST, ByteAccount
-from psirp_stack.transport.config import TransportConfig
-from psirp_stack.transport.messages import MAX_RANGES, Announcement, Range
+from psirp_stack.transport.config import VERSION_COST, TransportConfig
+from psirp_stack.transport.messages import MAX_RANGES, Announcement, ArrivalReport, Range
 from psirp_stack.transport.reassembly import Body
 from psirp_stack.transport.source_state import SILENT, SourceInput, SourceState, after
 from psirp_stack.wire.codec import AuthenticationHeader
@@ -40,6 +40,14 @@ class Slot:
     hops: int | None = None
     """Links that the announcement travelled."""
 
+    @property
+    def held(self) -> int:
+        """Bytes of it that are there, as a publisher counts them."""
+        if self.complete:
+            return len(self.content) + len(self.attributes) + VERSION_COST
+        body = self.body
+        return 0 if body is None else min(len(body.parts) * body.segment_size, body.size)
+
     def reset(self, due: float) -> None:
         """Know nothing but the number again."""
         self.announcement = self.authentication = self.body = None
@@ -53,10 +61,15 @@ class PublisherSequence:
 
     __slots__ = (
         "_filled",
+        "_frames",
+        "_latest",
+        "_latest_at",
+        "_marked",
+        "_missed",
         "account",
+        "ack_bytes",
         "ack_due",
         "config",
-        "delivered_at",
         "epoch",
         "expected",
         "guess_due",
@@ -73,7 +86,7 @@ class PublisherSequence:
         "slots",
         "state",
         "token",
-        "unacked_cost",
+        "unacked_bytes",
         "unacked_versions",
         "unanswered",
         "way",
@@ -116,10 +129,14 @@ class PublisherSequence:
         self.guess_due: float | None = None
         """When to ask for a version that is not known of: its segments came without its metadata."""
         self.guesses = 0
+        self._frames = self._missed = self._marked = 0
+        self._latest = (0, 0)
+        self._latest_at = now
+        self.ack_bytes = config.ack_bytes
+        """What came and was not told of, at most."""
         self.ack_due: float | None = None
         self.unacked_versions = 0
-        self.unacked_cost = 0
-        self.delivered_at = now
+        self.unacked_bytes = 0
         self._filled = 0
         """Up to here every version that is not handed up has a slot."""
 
@@ -161,6 +178,22 @@ class PublisherSequence:
             return 0, 0
         slot = self.slots.get(self.expected)
         return self.expected - 1, slot.body.progress if slot is not None and slot.body is not None else 0
+
+    def came(self, number: int, place: int, marked: bool, now: float) -> None:
+        """A frame came that was not there yet."""
+        self._frames += 1
+        self._marked += marked
+        self._latest, self._latest_at = (number, place), now
+
+    def missed_version(self, number: int) -> None:
+        """Nothing of a version came. If later ones did it was lost; else it may not have been sent."""
+        if number < self._latest[0]:
+            self._missed += 1
+
+    def arrivals(self, now: float) -> ArrivalReport:
+        beyond = sum(slot.held for slot in self.slots.values()) - self.reached[1]
+        held = max(0, int((now - self._latest_at) * 1e6))
+        return ArrivalReport(self._frames, self._missed, self._marked, max(beyond, 0), self._latest, held)
 
     def fill(self, now: float) -> None:
         """Give every version that is known of a slot, as far ahead as is allowed."""
@@ -223,17 +256,47 @@ class PublisherSequence:
         request was just unlucky."""
         return self.round_trip.timeout * min(1 << min(max(self.unanswered - 1, 0), 8), MAX_WAIT_FACTOR)
 
+    def gap_is_due(self, body: Body, now: float) -> bool:
+        """Whether something behind the highest segment has to be asked for now."""
+        return body.gap_since is not None and self._gap_due(body, body.gap_since) <= now
+
     def due_of(self, slot: Slot) -> float:
         """When to ask for what is missing of a version."""
         body = slot.body
-        if slot.tries and (body is None or body.next_missing <= body.asked_through or body.gap_since is None):
-            due = slot.asked + self.patience
-            return due if body is None else max(due, body.touched + self.round_trip.timeout)
         if body is None:
-            return slot.due
+            return slot.asked + self.patience if slot.tries else slot.due
+        times: list[float] = []
         if body.gap_since is not None:
-            return min(slot.due, body.gap_since + self.config.reorder_delay)
-        return max(slot.due, body.touched + self.tail_delay)
+            times.append(self._gap_due(body, body.gap_since))
+        if (asked := body.oldest_ask) is not None:
+            times.append(asked + self.patience)
+        if body.tail_is_missing or not times:
+            times.append(self._tail_due(slot, body))
+        return min(times)
+
+    def _gap_due(self, body: Body, since: float) -> float:
+        """When segments behind a gap say that it is a loss."""
+        if body.highest - body.gap_at >= self.config.reorder_segments:
+            return since
+        return since + self.config.reorder_delay
+
+    def _tail_due(self, slot: Slot, body: Body) -> float:
+        """When the rest of a version should have come. With a later one announced it should be there."""
+        wait = self.config.reorder_delay if slot.number < self.newest else self.tail_delay
+        due = body.touched + wait
+        return due if body.tail_asked is None else max(due, body.tail_asked + self.patience)
+
+    def ask_for_segments(self, slot: Slot, body: Body, now: float) -> tuple[list[Range], int]:
+        """What is to be asked for now, and for the how-many-th time."""
+        ranges, tries = body.ask_again(now, self.patience)
+        if not ranges and self.gap_is_due(body, now):
+            ranges = body.ask_for_gaps(now)
+            # Once for each: what is asked for again may still wait for its turn at the publisher.
+            self._missed += sum(last - first + 1 for first, last in ranges)
+        if not ranges and body.tail_is_missing and self._tail_due(slot, body) <= now:
+            ranges = body.ask_for_tail(now)
+            tries = body.tail_tries
+        return ranges, max(tries, 1)
 
     def was_heard(self, now: float) -> None:
         self.heard = now
@@ -255,8 +318,6 @@ class PublisherSequence:
                     slot.tries = 0
                 if not slot.tries:
                     slot.due = min(slot.due, now + self.config.reorder_delay)
-                    if slot.body is not None and slot.body.gap_since is None:
-                        slot.body.gap_since = now
 
 
 def ranges_of(numbers: list[int]) -> tuple[Range, ...]:

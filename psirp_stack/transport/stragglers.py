@@ -9,18 +9,15 @@ fill the room that all share.
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from psirp_stack.transport.peer import Peer
+from psirp_stack.transport.peer import PATIENCE, Peer
 
 if TYPE_CHECKING:
     from psirp_stack.transport.positions import Positions
 
-PATIENCE = 3.0
-"""Time-outs without progress after which others do not wait any more."""
 
-
-def holding_up(members: Iterable[Peer], positions: "Positions", place: int, window: int, now: float) -> list[Peer]:
+def holding_up(members: Iterable[Peer], positions: "Positions", place: int, window: float, now: float) -> list[Peer]:
     """Those because of whom nothing is sent at a place, if they are not all of those who are waited for."""
-    waited_for = [peer for peer in members if not peer.behind]
+    waited_for = [peer for peer in members if peer.is_abreast]
     found = [
         peer
         for peer in waited_for
@@ -38,14 +35,14 @@ def far_behind(peers: Iterable[Peer], positions: "Positions", most: int) -> list
 
 
 def _reached(peer: Peer, positions: "Positions") -> int:
-    return positions.start_of(peer.acked + 1) + peer.progress
+    return positions.reached(peer.acked, peer.progress) + peer.beyond
 
 
 def _has_no_room(peer: Peer, positions: "Positions", place: int) -> bool:
     return peer.confirmed and positions.start_of(peer.acked + 1) + peer.room <= place
 
 
-def _is_silent(peer: Peer, positions: "Positions", place: int, window: int, now: float) -> bool:
+def _is_silent(peer: Peer, positions: "Positions", place: int, window: float, now: float) -> bool:
     if place - _reached(peer, positions) < window or peer.need_since is None:
         return False
-    return now - peer.need_since >= PATIENCE * peer.round_trip.timeout
+    return now - peer.need_since >= PATIENCE * peer.round_trip.timeout / peer.round_trip.backoff

@@ -68,6 +68,10 @@ D_OFFSET = 3
 FORWARDING_PROTO_OFFSET = 4
 FORWARDING_RESERVED_OFFSET = 5
 FORWARDING_RESERVED_BYTES = 5
+MARKS_OFFSET = FORWARDING_RESERVED_OFFSET
+"""The first reserved byte holds marks that forwarders set."""
+CONGESTION_MARK = 0x01
+"""The frame waited in a queue that was filling up."""
 FID_OFFSET = 10
 TABLE_INDEX_OFFSET = FID_OFFSET + FID_BYTES - 1
 

@@ -12,9 +12,9 @@ from psirp_stack.links.clock import VirtualClock
 from psirp_stack.links.impairment import ImpairedLink, Impairment
 from psirp_stack.links.in_process import pair
 from psirp_stack.links.queued import QueuedLink
-from psirp_stack.links.send_queue import SendQueue, goes_first
-from psirp_stack.transport.frames import control_frame, segment_frame, segment_prefix
-from psirp_stack.wire.numbers import HeaderType
+from psirp_stack.links.send_queue import SendQueue, goes_first, with_mark
+from psirp_stack.transport.frames import control_frame, is_marked, segment_frame, segment_prefix
+from psirp_stack.wire.numbers import MARKS_OFFSET, HeaderType
 from storage.queues import QueueStay, QueueWatch
 
 FID = bytes(31) + b"\x00"
@@ -50,12 +50,26 @@ def test_control_frames_and_acknowledgements_go_first() -> None:
 def test_a_queue_keeps_the_order_of_each_kind_and_its_bounds(pushed: list[tuple[bool, int]]) -> None:
     queue = SendQueue(limit=5)
     frames = [hello(number) if first else data(number) for first, number in pushed]
-    kept = [frame for frame in frames if queue.push(frame)]
+    kept = [frame for frame in frames if queue.push(frame) is not None]
     assert len(queue) == len(kept)
     control = [frame for frame in frames if goes_first(frame)][:5]
     others = [frame for frame in frames if not goes_first(frame)][:5]
+    others = [with_mark(frame) if place * 2 >= queue.limit else frame for place, frame in enumerate(others)]
     assert [queue.pop() for _ in range(len(kept))] == control + others
     assert queue.pop() is None
+    assert queue.marked == sum(map(is_marked, others))
+
+
+def test_only_data_is_marked_and_nothing_else_of_it_changes() -> None:
+    marked = with_mark(data(1))
+    assert is_marked(marked)
+    assert not is_marked(data(1))
+    assert [place for place, byte in enumerate(data(1)) if marked[place] != byte] == [MARKS_OFFSET]
+    queue = SendQueue(limit=2)
+    for number in range(2):
+        queue.push(data(number))
+        queue.push(hello(number))
+    assert [is_marked(queue.pop() or b"") for _ in range(4)] == [False, False, False, True]
 
 
 def test_a_line_that_is_full_of_data_still_takes_hellos() -> None:
@@ -119,7 +133,7 @@ def test_what_the_carrier_has_no_room_for_is_offered_again_control_first() -> No
     assert carrier.taken[2:] == [hello(1), data(2)]
     carrier.room = 10
     clock.run(0.01)
-    assert carrier.taken[4:] == [data(3), data(4), data(5)]
+    assert carrier.taken[4:] == [data(3), with_mark(data(4)), with_mark(data(5))]
     assert (link.waiting, clock.pending, carrier.counters.queue_full) == (0, 0, 1)
 
 

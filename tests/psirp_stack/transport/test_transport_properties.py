@@ -251,19 +251,29 @@ def test_no_frame_breaks_a_sender_or_a_receiver_or_what_they_do_for_others(
 def test_segments_in_any_order_make_the_content(content: bytes, size: int, other_size: int, rng: random.Random) -> None:
     accounts = Accounts(10**6, 10**6, 10**6)
     source = PublisherSequence("n0", TransportConfig(), 0.0, accounts.source(None))
-    body = Body(bytes(32), len(content), size, 0.0, source)
+    body = Body(bytes(32), 1, len(content), size, 0.0, source)
 
     def add(number: int, payload: bytes) -> bool:
-        return body.lacks(number, payload) and body.add(number, payload)
+        return body.lacks(number, payload) and body.add(number, payload, 0.0)
 
     order = list(range(body.segments))
     rng.shuffle(order)
     half = order[: len(order) // 2]
     for number in half:
         assert add(number, content[number * size : (number + 1) * size])
-    missing = {number for first, last in body.missing_ranges() for number in range(first, last + 1)}
+    missing: set[int] = set()
+    for ask in (body.ask_for_gaps, body.ask_for_tail):
+        while body.tail_is_missing if ask == body.ask_for_tail else body.gap_since is not None:
+            asked = {number for first, last in ask(1.0) for number in range(first, last + 1)}
+            assert not asked & missing, "nothing is asked for twice"
+            missing |= asked
+            if ask == body.ask_for_tail:
+                break
     assert missing == set(order) - set(half)
-    body.resize(other_size)
+    again, tries = body.ask_again(2.0, 0.5)
+    assert {number for first, last in again for number in range(first, last + 1)} <= missing
+    assert tries == (2 if again else 0)
+    body.resize(other_size, 2.0)
     for number in range(body.segments):
         add(number, content[number * other_size : (number + 1) * other_size])
     assert not body.missing
