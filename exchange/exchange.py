@@ -165,6 +165,22 @@ class Exchange:
             if walks.hears(key.reader, via):
                 walks.wake_selected(key, item, appended.position)
 
+    async def note_many(self, entered: Sequence[tuple[ItemId, Appended]], via: str) -> None:
+        """`note` for drafts that entered here in one commit, in their order."""
+        noted: set[ItemId] = set()
+        self._walks.last = max([self._walks.last, *(appended.position for _, appended in entered)])
+        for item, appended in entered:
+            # Of what nobody asks for by name, the first wakes those who want everything.
+            if item in noted and not self.router.may_want(item):
+                self.counters.appended += 1
+                continue
+            noted.add(item)
+            await self.note(item, appended, via)
+
+    def may_want(self, item: ItemId, via: str) -> bool:
+        """Whether sessions of other readers may want what enters here on an item. Without a look at the store."""
+        return any(key.reader != via for key in self.router.everything) or self.router.may_want(item)
+
     def has_room(self, item: ItemId) -> bool:
         """Whether nobody is so far behind on an item that no more of it is to be taken."""
         count, size = self._full.get(item, (0, 0))

@@ -146,6 +146,10 @@ class Router:
             return True
         return self.wanted.may_have(bytes(item)) and bool(await self._sessions.of_item(item, self._clock()))
 
+    def may_want(self, item: ItemId) -> bool:
+        """No is for certain."""
+        return item in self._fleeting or self.wanted.may_have(bytes(item))
+
     async def interests_of(self, key: SessionKey, item: ItemId) -> list[Interest]:
         """What a session wants of an item."""
         if key in self.everything:

@@ -198,6 +198,39 @@ pages = 2000                        # open at the same time
 pages_per_person = 8
 pages_per_client = 200              # of one address
 
+[mqtt]                              # a broker (docs/mqtt.md); without a door it is off
+# listen = "127.0.0.1:1883"         # not a default
+# tls_listen = "0.0.0.0:8883"       # with [mqtt.tls]
+websocket = ""                      # a path of the port of [web], like "/mqtt"
+# domain = "example.com"            # whose names its topics are; default: gateway.domain
+allow_anonymous = false             # let in who shows neither password nor token
+# users_file = "users.txt"          # lines as mosquitto_passwd writes them, mode 0600
+# tokens_file = "mqtt.tokens"       # one a line: who shows one as password is let in
+clients = 20000                     # connected at the same time
+clients_per_network = 1000          # of one network; this machine's programs have no such bound
+sessions = 100000                   # of clients that are away, too
+subscriptions = 1000                # of one session
+queued = 50000                      # messages that wait for one session, at most 60000
+queued_bytes = 67108864             # and their bytes
+retained = 100000                   # messages, of all topics
+retained_bytes = 268435456
+packet_bytes = 2000000              # of one packet; 5.0 clients are told so
+inflight = 20                       # messages that one client is sent before it acknowledges
+receive_maximum = 20                # the same from a 5.0 client
+topic_aliases = 10                  # of a 5.0 client
+keep_alive_max = 60                 # seconds; 5.0 clients that want more are told so, 0: as they want
+figures_every = 10.0                # seconds between figures below $SYS, 0: none
+extension = true                    # clients may ask for the redirection extension of 3.1
+relay = false                       # hand on what they send others by it, whatever those are subscribed to
+redirect = ""                       # HOST:PORT of another broker, to which all clients are sent; at a reload, too
+redirect_moved = false              # for good
+redirect_active = false             # the other broker knows their topics already
+
+# [mqtt.tls]                        # for mqtt.tls_listen; the files are looked at again when they change
+# certificate = "certificate.pem"   # with its chain
+# key = "key.pem"                   # mode 0600
+# look_every = 10.0                 # seconds
+
 [bootstrapping]                     # topics of other domains; what others may want of gateway.zones
 unmanaged = "deny"                  # a topic that nobody in the network answers for: "deny" or "accept"
 answer_timeout = 8.0                # seconds until a subscriber whose topic nobody answers for is denied

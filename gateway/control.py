@@ -80,6 +80,11 @@ class Control:
     def add_source(self, source: Source) -> None:
         self._sources.append(source)
 
+    @property
+    def has_sources(self) -> bool:
+        """Whether anything is brought from elsewhere."""
+        return bool(self._sources)
+
     # For adapters.
 
     async def subscribe(

@@ -146,6 +146,12 @@ class Namespaces:
     def __iter__(self) -> Iterator[Namespace]:
         return iter(self._known)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Namespaces) and self._known == other._known
+
+    def __hash__(self) -> int:
+        return hash(self._known)
+
     def of(self, text: str) -> Namespace | None:
         """Whose names these are; None for what no namespace knows."""
         return next((namespace for namespace in self._known if namespace.claims(text)), None)

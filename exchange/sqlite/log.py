@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from exchange.judging import Judgement, Reached, Ruling, Twin, judge
@@ -30,6 +30,18 @@ MARKS_WAIT = 0.1
 NO_POSITION = 1 << 62
 SHORT_BODY = 64 * 1024
 """Bytes that are written on the event loop; longer ones are for the writer's thread."""
+
+
+@dataclass(slots=True)
+class _Entering:
+    """An item of which several drafts enter in one commit."""
+
+    packed: bytes
+    known: bytes
+    count: int = 0
+    bytes: int = 0
+    place: int = 0
+    """Of the last of them."""
 
 
 class SqliteLog:
@@ -74,7 +86,58 @@ class SqliteLog:
         return appended
 
     def _enter(self, draft: Draft, item: bytes, digest: bytes, via: str, now_ms: int, tx: Transaction) -> Appended:
-        known = tuple(
+        known = self._known_of(item, tx)
+        ((number,),) = tx.execute("UPDATE exchange_self SET last = last + 1 RETURNING last")
+        return _insert(tx, draft, OriginId(self._gateway, number), known, item, digest, via, now_ms)
+
+    def enter_many(self, drafts: Sequence[tuple[Draft, int]], via: str, now_ms: int, tx: Transaction) -> list[Appended]:
+        """Keep drafts that enter here, inside a transaction of whoever calls: as `keep` for each, at a fraction of the
+        cost. With each draft: how many rows of other tables refer to it, see `hold`."""
+        if not drafts:
+            return []
+        ((number,),) = tx.execute("UPDATE exchange_self SET last = last + ? RETURNING last", (len(drafts),))
+        found = tx.execute("SELECT seq FROM sqlite_sequence WHERE name = 'exchange_log'")
+        first, begin = number - len(drafts) + 1, (int(found[0][0]) if found else 0) + 1
+        items: dict[ItemId, _Entering] = {}
+        rows: list[tuple[bytes | str | int, ...]] = []
+        for place, (draft, held) in enumerate(drafts):
+            item = items.get(draft.item)
+            if item is None:
+                packed = bytes(draft.item)
+                item = items[draft.item] = _Entering(packed, pack_origins(self._known_of(packed, tx)))
+            item.count += 1
+            item.bytes += len(draft.body)
+            item.place = place
+            rows.append((
+                begin + place, item.packed, self._gateway, first + place, via, draft.name, draft.profile,
+                draft.content_type, attributes_to(draft.attributes), item.known, digest_of(draft),
+                draft.published_ms or now_ms, draft.deadline_ms, now_ms, held, draft.body,
+            ))  # fmt: skip
+        tx.execute("UPDATE exchange_size SET counted = 1")
+        tx.execute_many(
+            "INSERT INTO exchange_log (position, item, gateway, number, via, name, profile, content_type, attributes, "
+            "known, digest, published_ms, deadline_ms, appended_ms, held, body) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            rows,
+        )
+        size = sum(item.bytes for item in items.values())
+        tx.execute("UPDATE exchange_size SET counted = 0, bytes = bytes + ?", (size,))
+        for item in items.values():
+            _reach(tx, item.packed, OriginId(self._gateway, first + item.place), begin + item.place, now_ms)
+            ((item.count, item.bytes),) = tx.execute(
+                "INSERT INTO exchange_items VALUES (?, ?, ?, ?) ON CONFLICT (item) DO UPDATE SET "
+                "count = count + excluded.count, bytes = bytes + excluded.bytes, newest = excluded.newest "
+                "RETURNING count, bytes",
+                (item.packed, item.count, item.bytes, begin + item.place),
+            )
+        return [
+            Appended(OriginId(self._gateway, first + place), begin + place, True, item.count, item.bytes)
+            for place, item in enumerate(items[draft.item] for draft, _ in drafts)
+        ]
+
+    def _known_of(self, item: bytes, tx: Transaction) -> tuple[OriginId, ...]:
+        """The newest of other gateways on an item."""
+        return tuple(
             OriginId(bytes(gateway), number)
             for gateway, number in tx.execute(
                 "SELECT gateway, number FROM exchange_reached WHERE item = ? AND gateway != ? "
@@ -82,8 +145,6 @@ class SqliteLog:
                 (item, self._gateway, MAX_KNOWN),
             )
         )
-        ((number,),) = tx.execute("UPDATE exchange_self SET last = last + 1 RETURNING last")
-        return _insert(tx, draft, OriginId(self._gateway, number), known, item, digest, via, now_ms)
 
     def _judge(self, draft: Draft, origin: OriginId, item: bytes, digest: bytes, tx: Transaction) -> Ruling:
         rows = tx.execute(
@@ -117,6 +178,11 @@ class SqliteLog:
         tx.execute_many(
             "UPDATE exchange_log SET held = held - 1 WHERE position = ?", [(position,) for position in positions]
         )
+
+    @staticmethod
+    def write_marks(marks: Sequence[Mark], tx: Transaction) -> None:
+        """In one commit with what was taken."""
+        _put_marks(marks, tx)
 
     # Reading.
 

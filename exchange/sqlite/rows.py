@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from exchange.model import Draft, LogEntry, OriginId, Profile, unpack_origins
@@ -18,7 +19,8 @@ def item_from(packed: bytes) -> ItemId:
     return ItemId(Identifier(packed[:half]), Identifier(packed[half:]))
 
 
-def attributes_to(attributes: Sequence[tuple[str, str]]) -> str:
+@lru_cache(maxsize=1_000)
+def attributes_to(attributes: tuple[tuple[str, str], ...]) -> str:
     return json.dumps(attributes, separators=(",", ":")) if attributes else ""
 
 

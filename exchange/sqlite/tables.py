@@ -99,5 +99,21 @@ EXCHANGE_TABLES = [
         ],
     ),
     Migration("exchange", 2, ["ALTER TABLE exchange_interests ADD COLUMN selector TEXT NOT NULL DEFAULT ''"]),
+    Migration(
+        "exchange",
+        3,
+        [
+            # Counting row by row is more than half of what an entry costs: who adds many counts them once.
+            "ALTER TABLE exchange_size ADD COLUMN counted INTEGER NOT NULL DEFAULT 0",
+            "DROP TRIGGER exchange_entry_added",
+            """CREATE TRIGGER exchange_entry_added AFTER INSERT ON exchange_log
+            WHEN (SELECT counted FROM exchange_size) = 0 BEGIN
+                INSERT INTO exchange_items VALUES (new.item, 1, length(new.body), new.position)
+                ON CONFLICT (item) DO UPDATE SET count = count + 1, bytes = bytes + length(new.body),
+                    newest = new.position;
+                UPDATE exchange_size SET bytes = bytes + length(new.body);
+            END""",
+        ],
+    ),
 ]
 """To be given to `Database.open`."""

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 
 from gateway.cli.admin_port import AdminPort, add_admin_arguments
 from gateway.cli.errors import CommandError
+from gateway.protocols.mqtt.names import MqttNamespace
 from identifiers import HashName, Naming, NoZoneError, Scheme, TopicError, zone_of
 from identifiers.namespaces import STANDARD
 
@@ -16,6 +17,7 @@ examples:
   psph id http://rss.dit.upm.es/datagisai_feedstest
   psph id --scheme zone --json http://news.feedspsirp.com/a
   psph id alice@psirpnetwork.com
+  psph id mqtt://home.example/kitchen/temp
   psph id ::5a910861145757d9d2971e73f7d75863d563c968/::df262e3a401c37a2e43f3627653cd71c8dd8fbf5
   psph id < urls.txt
   psph id --reverse ::5a910861145757d9d2971e73f7d75863d563c968/::df262e3a401c37a2e43f3627653cd71c8dd8fbf5
@@ -26,6 +28,8 @@ across at or below a domain or an address. Exit code 1: it knows none.
 
 A name that cannot be one gives one line on stderr; the others are still printed, and the exit code is 2.
 """
+
+NAMESPACES = STANDARD.plus(MqttNamespace())
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,7 @@ def _print_names(names: list[str]) -> int:
 
 
 def describe(name: str, naming: Naming) -> NameDescription:
-    read = STANDARD.read(name)
+    read = NAMESPACES.read(name)
     item = read.item(naming)
     try:
         signalling = naming.of_signalling(zone_of(read.host)) if read.host else None
@@ -103,7 +107,7 @@ def describe(name: str, naming: Naming) -> NameDescription:
         signalling_sid=None if signalling is None else str(signalling.sid),
         signalling_rid=None if signalling is None else str(signalling.rid),
         namespace=read.namespace,
-        spellings=STANDARD.spellings(read, naming),
+        spellings=NAMESPACES.spellings(read, naming),
     )
 
 

@@ -41,6 +41,7 @@ COMMANDS: dict[str, str] = {
     "hub": "run the WebSub hub alone",
     "id": "show the PSIRP identifiers of topic URLs",
     "keys": "make and keep the keys that sign publications",
+    "mqtt": "run the MQTT broker alone",
     "net": "run a whole PSIRP network on this machine, and look at it",
     "node": "run a PSIRP node",
     "pub": "publish into a PSIRP network",
@@ -58,7 +59,7 @@ TRIALS: dict[str, str] = {
 }
 """Their package comes with a checkout, and neither with the wheel nor in the image."""
 
-SERVERS = frozenset({"demo", "feed", "gateway", "hub", "net", "node", "pub"})
+SERVERS = frozenset({"demo", "feed", "gateway", "hub", "mqtt", "net", "node", "pub"})
 """Commands that go on until they are stopped: they can go to the background and say when they are ready."""
 
 EXIT_USAGE = 2

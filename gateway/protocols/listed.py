@@ -7,6 +7,7 @@ from typing import Any
 
 from gateway.protocols.chat.protocol import CHAT
 from gateway.protocols.descriptor import ProtocolDescriptor
+from gateway.protocols.mqtt.protocol import MQTT
 from gateway.protocols.psirp.protocol import PSIRP
 from gateway.protocols.rest.protocol import REST
 from gateway.protocols.websub.protocol import WEBSUB
@@ -18,6 +19,7 @@ BUILT_IN: tuple[Descriptor, ...] = (
     WEBSUB,
     REST,
     CHAT,
+    MQTT,
 )
 """In this order they are made ready, in the opposite one they open their doors: nothing comes in before somebody can
 take it."""

@@ -31,6 +31,7 @@ READY = {
     ("psph", "node"): "is up",
     ("psph", "net", "up"): "applications attach",
     ("psph", "hub"): "hub at",
+    ("psph", "mqtt"): "MQTT at",
     ("psph", "feed"): "feed at",
     ("psph", "pub"): "56657273696f6e",
     ("psph", "demo"): "reached domain",

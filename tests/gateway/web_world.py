@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,7 @@ class World:
         port: int = 0,
         access: AccessRules | None = None,
         admin: AdminConfig | None = None,
+        protocols: Mapping[str, object] | None = None,
         **more: Any,
     ) -> AsyncGenerator[Domain, None]:
         hub = HubConfig(self.data / name / "hub", allow_private=True, canary=CanaryConfig(enabled=False))
@@ -82,6 +83,7 @@ class World:
             access=access or AccessRules(),
             name=f"gateway-{name}",
             admin=admin,
+            protocols=dict(protocols or {}),
         )
         gateway = Gateway(config, observer=self.events.append)
         await gateway.start()
