@@ -82,6 +82,7 @@ def run(args: argparse.Namespace) -> int:
 def _report(args: argparse.Namespace) -> int:
     from perf.bench.family import progress_bar
     from perf.pipeline.analysis import analyse
+    from perf.pipeline.predictions import predict_runs
     from perf.pipeline.session import open_session
     from perf.report.bench_results import read_matching
     from perf.report.build import build_report
@@ -95,14 +96,15 @@ def _report(args: argparse.Namespace) -> int:
         args.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CommandError(f"--out: {args.out}: {error.strerror}") from None
-    with progress_bar("report", STEPS + 1) as tick:
+    with progress_bar("report", STEPS + 2) as tick:
         tick("starting Spark", 0)
         session = open_session(args.master, args.memory)
         # On a cluster workers write the stitched rows, so they lie where the report does, which all of them see.
         work = Path(tempfile.mkdtemp(prefix=".work-", dir=args.out))
         try:
             analysis = analyse(session, args.runs, work, tick)
-            report = build_report(analysis, args.out, matching)
+            tick("predictions", 1)
+            report = build_report(analysis, args.out, matching, predict_runs(session, args.runs))
         finally:
             shutil.rmtree(work, ignore_errors=True)
             session.stop()

@@ -44,6 +44,7 @@ COMMANDS: dict[str, str] = {
     "mqtt": "run the MQTT broker alone",
     "net": "run a whole PSIRP network on this machine, and look at it",
     "node": "run a PSIRP node",
+    "predict": "what latency and success should be, from traces or a description; which queue fills first",
     "pub": "publish into a PSIRP network",
     "push": "subscribe, unsubscribe and publish at any hub",
     "report": "analyse the traces of runs: tables, plots, one HTML file",

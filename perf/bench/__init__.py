@@ -15,6 +15,7 @@ BENCHMARKS: dict[str, str] = {
     "ingest": "publications a second from ping to callback: a bare loop, a hub, gateways, across 1 and 3 hops",
     "matching": "find a topic among many: list, Bloom filter, registry, dict",
     "models": "published experiments on the models done again, each figure with a verdict",
+    "predict": "two gateways at 30, 50 and 70 %: every queue predicted from traces, beside what was measured",
     "psirp": "publications over PSIRP: round trip, rate, matches, recovery, the rendezvous' growth",
     "scale": "networks of 50 to 1,000 nodes: until all know each other, what idle nodes send, a ring of 200",
     "selectors": "which of many selectors a publication fulfils, beside asking each",

@@ -74,8 +74,8 @@ class IngestSystems:
     """Starts processes below `folder`; `stack` ends them."""
 
     def __init__(self, folder: Path, stack: AsyncExitStack, traces: Path | None = None) -> None:
-        """`traces`: gateways leave their runs below it."""
-        self._traces = [] if traces is None else ["--traces", str(traces)]
+        """`traces`: gateways leave their parts of one run below it, which has its name."""
+        self._traces = "" if traces is None else f'[traces]\ndirectory = "{traces}"\nrun = "{traces.name}"\n'
         self._folder = folder
         self._stack = stack
         self._tokens = folder / "publishers"
@@ -119,10 +119,10 @@ class IngestSystems:
                 file.write_text(
                     f'[gateway]\nname = "gate-{number}"\n[store]\npath = "gate-{number}"\n'
                     '[hub]\nlisten = "127.0.0.1:0"\nallow_private = true\ncanary = { enabled = false }\n'
-                    f'publisher_tokens_file = "{self._tokens}"\n'
+                    f'publisher_tokens_file = "{self._tokens}"\n{self._traces}'
                     f'[node]\nname = "n{number}"\nroles = {roles}\n{_DOMAIN.format(prefix, middle)}{said}'
                 )
-                part = Part(f"gateway {number}", ["gateway", "-c", str(file), *self._traces])
+                part = Part(f"gateway {number}", ["gateway", "-c", str(file)])
                 ends.append(await self._up(part))
             else:
                 own = f'name = "n{number}"\nroles = {roles}\ndata = "node-{number}"\n'

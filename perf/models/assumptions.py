@@ -20,6 +20,7 @@ class Assumption(StrEnum):
     BOUNDED = "what finds the queue full is dropped"
     STAYS = "nothing leaves before it is served: there is no expiry"
     NO_SERVICE_TIME = "service times are negligible beside disconnections and lifetime"
+    WORK_CONSERVING = "a server that is free serves whoever waits, in the order of arrival"
     INDEPENDENT_HOPS = "what leaves one queue comes to the next as if it were Poisson"
     INDEPENDENT_PARTIES = "parties are connected and disconnected independently of each other"
     POISSON_WINDOWS = "windows of the receiver begin at Poisson times, and may overlap"

@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol
 
 from perf.models.assumptions import Assumption, ModelError, SaturatedError, check_not_negative, check_positive
 
-_EVERY_QUEUE = (Assumption.POISSON, Assumption.INDEPENDENT_SERVICE, Assumption.STAYS)
+_EVERY_QUEUE = (Assumption.POISSON, Assumption.INDEPENDENT_SERVICE, Assumption.STAYS, Assumption.WORK_CONSERVING)
 
 
 class Centre(Protocol):

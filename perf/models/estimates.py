@@ -56,6 +56,8 @@ class ObservedQueue:
     """When each disconnected period of `off` began."""
     lost: int = 0
     """Stays that ended otherwise than well."""
+    begun: float = 0.0
+    """When the first stay began, by a clock that all queues of the run share."""
 
     def __post_init__(self) -> None:
         if len(self.queued) < 2:

@@ -22,6 +22,8 @@ from perf.models.timeline import Timeline, measured
 CLOSE: Final = 0.20
 """A prediction within this share of what was measured is good."""
 SHARES: Final = (0.95, 0.99)
+REPLAYED: Final = 0.1
+"""How far a replay may be from what was measured."""
 _VARIES_LITTLE: Final = (0.75, 1.35)
 _REPEATS: Final = 5
 
@@ -111,12 +113,22 @@ def compare(seen: ObservedQueue, seed: int = 1) -> QueueComparison:
         0.0 if servers is None else centre.utilisation,
         None if servers is None else centre.saturation,
         "M/G/inf" if servers is None else _name(centre, services, servers),
-        _relevant(seen.tests(), servers, centre),
+        (*_relevant(seen.tests(), servers, centre), _replay_test(steps)),
         formula,
         simulated,
         _times(seen.responses),
         steps,
     )
+
+
+def _replay_test(steps: tuple[tuple[str, float], ...]) -> AssumptionTest:
+    """Arrivals and services exactly as they were, through a queue of this kind: what is missing then is no queue."""
+    replayed, measured = steps[-2][1], steps[-1][1]
+    off = replayed / measured - 1 if measured > 0 else 0.0
+    return AssumptionTest(
+        Assumption.WORK_CONSERVING, abs(off), REPLAYED,
+        f"with arrivals and services as they were, such a queue gives a mean that is {off:+.0%} off",
+    )  # fmt: skip
 
 
 def centre_for(seen: ObservedQueue, services: Times, servers: int | None) -> Centre:
@@ -210,6 +222,12 @@ def _line(seen: ObservedQueue) -> Timeline | None:
     last = float(seen.done.max())
     periods.append((True, max(last - at, float(seen.on.mean()) if len(seen.on) else 1.0)))
     return measured(periods)
+
+
+def responses_of(seen: ObservedQueue, at: Times, services: Times) -> Times:
+    """How long messages stay that come at these times, in a queue like the one that was seen."""
+    servers = None if seen.nothing_waits and not len(seen.off) else seen.at_once
+    return _responses(at, services, servers, _line(seen))
 
 
 def _responses(at: Times, services: Times, servers: int | None, line: Timeline | None) -> Times:

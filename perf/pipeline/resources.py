@@ -22,6 +22,8 @@ STRETCH: Final = 50_000
 """Stays of one queue that are modelled."""
 FEWEST: Final = 2
 _S: Final = 1e9
+PROCESSOR: Final = "cpu/"
+"""Of resources that are no queues."""
 KEY: Final = ("run", "node", "resource")
 
 
@@ -60,24 +62,141 @@ class ConnectivityRow:
     off_second_moment_s2: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class WholeWayRow:
+    """From where publications of a run began to each subscriber: what came of them, and how long it took."""
+
+    run: str
+    publications: int
+    seconds: float
+    """From the first to the last of them."""
+    delivered: int
+    """Publications of which at least one delivery was made."""
+    deliveries: int
+    entry_nodes: str
+    """Where publications began, with spaces between."""
+    mean_ms: float | None
+    p50_ms: float | None
+    p95_ms: float | None
+    p99_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorRow:
+    """How much of a processor was used by the event loop of a node, or of all cores by its process."""
+
+    run: str
+    node: str
+    resource: str
+    machine: str
+    """What its clock is called: processes of one machine share it."""
+    seconds: float
+    used: float
+    """A share of the time."""
+
+
 @dataclass(frozen=True)
 class ObservedResources:
     figures: Sequence[ResourceRow]
     connectivity: Sequence[ConnectivityRow]
     queues: Sequence[tuple[ResourceRow, ObservedQueue]]
     """With whom it is, and the stretch that is modelled."""
+    ways: Sequence[WholeWayRow] = ()
+    processors: Sequence[ProcessorRow] = ()
 
 
-def observe_resources(session: SparkSession, inventory: Inventory, stretch: int = STRETCH) -> ObservedResources:
+@dataclass(frozen=True, slots=True)
+class TimeSpan:
+    """The part of all runs that is looked at, by wall clocks."""
+
+    from_ns: int = 0
+    to_ns: int = 1 << 61
+
+
+EVERYTHING: Final = TimeSpan()
+
+
+def observe_resources(
+    session: SparkSession, inventory: Inventory, stretch: int = STRETCH, span: TimeSpan = EVERYTHING
+) -> ObservedResources:
     """Empty tables for runs of older schemas, which say nothing of queues."""
-    records = read_traces(session, inventory).where(usable()).drop(BROKEN, COLUMNAR)
-    stays = records.where("queued_ns is not null and resource is not null").select(
-        *KEY, "queued_ns", "started_ns", F.col("monotonic_ns").alias("done_ns"), "queue", "outcome"
+    records = (
+        read_traces(session, inventory)
+        .where(usable())
+        .where(F.col("wall_ns").between(span.from_ns, span.to_ns))
+        .drop(BROKEN, COLUMNAR)
     )
+    if records.where("resource is not null").isEmpty():
+        return ObservedResources((), (), ())
+    records = records.cache()
+    try:
+        return _observed(records, stretch)
+    finally:
+        records.unpersist()
+
+
+def _observed(records: DataFrame, stretch: int) -> ObservedResources:
+    timed = records.where("queued_ns is not null and resource is not null").select(
+        *KEY, "queued_ns", "started_ns", F.col("monotonic_ns").alias("done_ns"), "queue", "outcome", "clock"
+    )
+    is_processor = F.col("resource").startswith(PROCESSOR)
+    stays = timed.where(~is_processor)
     figures = _figures(stays)
     rows, periods = _connectivity(records)
     queues = [(row, queue) for row in figures if (queue := _stretch(stays, row, stretch, periods)) is not None]
-    return ObservedResources(figures, rows, queues)
+    return ObservedResources(figures, rows, queues, _whole_ways(records), _processors(timed.where(is_processor)))
+
+
+def _processors(timed: DataFrame) -> list[ProcessorRow]:
+    found = timed.groupBy(*KEY, "clock").agg(
+        F.sum(F.col("done_ns") - F.col("queued_ns")).alias("passed"),
+        F.sum(F.col("done_ns") - F.col("started_ns")).alias("used"),
+    )
+    rows = [
+        ProcessorRow(
+            row["run"], row["node"], row["resource"], row["clock"], row["passed"] / _S, row["used"] / row["passed"]
+        )
+        for row in found.collect()
+        if row["passed"]
+    ]
+    return sorted(rows, key=lambda row: (row.run, row.node, row.resource))
+
+
+def _whole_ways(records: DataFrame) -> list[WholeWayRow]:
+    """A publication begins with its first ping, or where it was first accepted; every good delivery is an end."""
+    of_publications = records.where("publication <> ''").where(F.col("outcome") == StepOutcome.OK.value)
+    first = F.struct(
+        (F.col("step") != TraceStep.PINGED.value).alias("late"), "monotonic_ns", "wall_ns", "clock", "node"
+    )
+    starts = (
+        of_publications.where(F.col("step").isin(TraceStep.PINGED.value, TraceStep.ACCEPTED.value))
+        .groupBy("run", "publication")
+        .agg(F.min(first).alias("start"))
+    )
+    ends = of_publications.where(F.col("step") == TraceStep.DELIVERED.value).select(
+        "run", "publication", F.col("monotonic_ns").alias("end_ns"), F.col("wall_ns").alias("end_wall"),
+        F.col("clock").alias("end_clock"),
+    )  # fmt: skip
+    passed = F.when(
+        F.col("end_clock") == F.col("start.clock"), F.col("end_ns") - F.col("start.monotonic_ns")
+    ).otherwise(F.col("end_wall") - F.col("start.wall_ns"))
+    joined = starts.join(ends, ["run", "publication"], "left").withColumn("ms", passed / 1e6)
+    found = joined.groupBy("run").agg(
+        F.count_distinct("publication").alias("publications"),
+        ((F.max("start.wall_ns") - F.min("start.wall_ns")) / _S).alias("seconds"),
+        F.count_distinct(F.when(F.col("ms").isNotNull(), F.col("publication"))).alias("delivered"),
+        F.count("ms").alias("deliveries"),
+        F.concat_ws(" ", F.array_sort(F.collect_set("start.node"))).alias("entry"),
+        F.avg("ms").alias("mean"),
+        F.percentile("ms", F.array(F.lit(0.5), F.lit(0.95), F.lit(0.99))).alias("shares"),
+    )
+    return [
+        WholeWayRow(
+            row["run"], row["publications"], row["seconds"], row["delivered"], row["deliveries"], row["entry"],
+            row["mean"], *(row["shares"] or (None, None, None)),
+        )
+        for row in sorted(found.collect(), key=lambda row: str(row["run"]))
+    ]  # fmt: skip
 
 
 def _figures(stays: DataFrame) -> list[ResourceRow]:
@@ -172,6 +291,7 @@ def _stretch(stays: DataFrame, row: ResourceRow, most: int, periods: Periods) ->
     return ObservedQueue(
         f"{row.node} {row.resource}", queued, started, done,
         np.array(off), np.array(on), np.array(down) - first / _S, row.not_ok,
+        first / _S,
     )  # fmt: skip
 
 

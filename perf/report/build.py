@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Final
 
 from perf.pipeline.analysis import Analysis
+from perf.pipeline.predictions import RunPrediction
 from perf.report.bench_results import MatchingPoint
 from perf.report.page import render
 from perf.report.plots import draw_all
+from perf.report.predictions import build_predictions
 from perf.report.statements import statements
 from perf.report.tables import write_tables
 
@@ -22,8 +24,13 @@ class BuiltReport:
     plots: tuple[str, ...]
 
 
-def build_report(analysis: Analysis, out: Path, matching: Sequence[MatchingPoint] = ()) -> BuiltReport:
-    """`report.html`, `plots/*.png`, `tables/*.parquet` and `tables/*.csv`."""
+def build_report(
+    analysis: Analysis,
+    out: Path,
+    matching: Sequence[MatchingPoint] = (),
+    predictions: Sequence[RunPrediction] = (),
+) -> BuiltReport:
+    """`report.html`, `plots/*.png`, `tables/*.parquet` and `tables/*.csv`, and the page of predictions beside them."""
     out.mkdir(parents=True, exist_ok=True)
     write_tables(analysis, out / "tables")
     plots = draw_all(analysis, matching)
@@ -31,6 +38,9 @@ def build_report(analysis: Analysis, out: Path, matching: Sequence[MatchingPoint
     for plot in plots:
         (out / "plots" / f"{plot.name}.png").write_bytes(plot.png)
     says = statements(analysis, matching)
+    if any(prediction.queues for prediction in predictions):
+        built = build_predictions(predictions, out)
+        says = [*says, f"What latency should be, and why it is not: {built.page.name}, beside this page."]
     page = out / PAGE
     page.write_text(render(analysis, says, plots), encoding="utf-8")
     return BuiltReport(page, tuple(says), tuple(plot.name for plot in plots))

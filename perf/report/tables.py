@@ -63,13 +63,16 @@ def rows_of(analysis: Analysis, table: str) -> "Sequence[DataclassInstance]":
 def write_tables(analysis: Analysis, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, kind in TABLES.items():
-        rows = rows_of(analysis, name)
-        columns = [field.name for field in fields(kind)]
-        with (folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as stream:
-            writer = csv.writer(stream)
-            writer.writerow(columns)
-            writer.writerows([getattr(row, column) for column in columns] for row in rows)
-        _write_parquet(folder / f"{name}.parquet", kind, rows)
+        write_table(folder, name, kind, rows_of(analysis, name))
+
+
+def write_table(folder: Path, name: str, kind: type, rows: "Sequence[DataclassInstance]") -> None:
+    columns = [field.name for field in fields(kind)]
+    with (folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(columns)
+        writer.writerows([getattr(row, column) for column in columns] for row in rows)
+    _write_parquet(folder / f"{name}.parquet", kind, rows)
 
 
 def _write_parquet(path: Path, kind: type, rows: "Sequence[DataclassInstance]") -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from perf.traces.blocks import Block, Coded, Constant, Values
+from perf.traces.cpu import ProcessorMeter
 from perf.traces.run import clock_id
 from perf.traces.schema import COLUMN_NAMES, SCHEMA_VERSION, Domain, StepOutcome, TraceStep
 from perf.traces.writer import TraceWriter
@@ -22,10 +23,16 @@ class QueueTracer:
         self._run = writer.run.run
         self._node = node
         self._clock = clock_id()
+        self._meter = ProcessorMeter()
         self.observe = writer.channel(self._block).put
 
     def _block(self, events: Sequence[QueueStay | ConnectionChange]) -> Block:
-        """On the writer's thread."""
+        """On the writer's thread. What processors did since the last block stands in it too."""
+        used = [
+            QueueStay(one.resource, "", one.begin_ns, one.end_ns - one.used_ns, one.end_ns, 0, "ok")
+            for one in self._meter.sample()
+        ]
+        events = [*events, *used]
         ahead = time.time_ns() - time.monotonic_ns()
         stays = [event if isinstance(event, QueueStay) else None for event in events]
         done = array("q", [event.done_ns if isinstance(event, QueueStay) else event.at_ns for event in events])
