@@ -79,8 +79,8 @@ debian-packages: tests/debian-packages.txt | $(BIN)/python
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-constraint-hashes: ## write the hashes of the constraints' files to constraints-hashes.txt
-	.ci/constraint-hashes
+constraint-hashes: $(VENV)/.dev ## write the hashes of the constraints' files to constraints-hashes.txt
+	$(BIN)/python .ci/constraint-hashes
 
 constraints: $(VENV)/.dev ## write the installed versions to constraints.txt
 	{ head -n 1 constraints.txt; $(BIN)/pip freeze --exclude-editable; } > constraints.new && mv constraints.new constraints.txt
