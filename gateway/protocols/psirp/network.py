@@ -28,7 +28,8 @@ class PsirpNetwork:
         """`admits` says of a publication's name and the hash of the key that signed it whether it is taken."""
         self.client = client
         self._admits = admits
-        self._scope_keys = ScopeKeys() if scope_keys is None else scope_keys
+        self.scope_keys = ScopeKeys() if scope_keys is None else scope_keys
+        """May be replaced at any time: what is under way opens as long as its key is among them."""
         self.unreadable = 0
         """Versions that no gateway put together, or that are not sealed as they should be: they are passed over."""
         self._subscriptions: dict[ItemId, ItemListener] = {}
@@ -47,7 +48,7 @@ class PsirpNetwork:
         said = b"" if draft.origin is None else label(draft.origin, draft.known)
         try:
             return await self.client.publish(
-                item.sid, item.rid, self._scope_keys.put_up(item, header, draft.body), attributes=said
+                item.sid, item.rid, self.scope_keys.put_up(item, header, draft.body), attributes=said
             )
         except (PsirpError, NotAttachedError) as error:
             raise _network_error(error) from error
@@ -93,7 +94,7 @@ class PsirpNetwork:
     def _opened(self, publication: ReceivedVersion) -> Crossing | None:
         item = _item_of(publication)
         try:
-            header, body = self._scope_keys.opened(item, publication.content)
+            header, body = self.scope_keys.opened(item, publication.content)
             origin, known = read_label(publication.attributes)
         except EnvelopeError:
             self.unreadable += 1

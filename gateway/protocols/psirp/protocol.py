@@ -11,7 +11,14 @@ from msgspec import Meta, Struct
 
 from exchange.model import SessionKey
 from gateway.model import NetworkError, RefusedError
-from gateway.protocols.descriptor import Figure, ListeningDoor, ProtocolDescriptor, ProtocolHost, RunningProtocol
+from gateway.protocols.descriptor import (
+    Figure,
+    ListeningDoor,
+    LiveSetting,
+    ProtocolDescriptor,
+    ProtocolHost,
+    RunningProtocol,
+)
 from gateway.protocols.psirp.adapter import NETWORK, PsirpAdapter
 from gateway.protocols.psirp.exports import ExportStore
 from gateway.protocols.psirp.network import PsirpNetwork
@@ -187,6 +194,10 @@ class PsirpProtocol(RunningProtocol[PsirpConfig]):
     async def end_session(self, key: SessionKey) -> bool:
         raise RefusedError("this is the way into the network for all that enters here: pause it, or stop the gateway")
 
+    def take_up(self, config: PsirpConfig) -> None:
+        super().take_up(config)
+        self.network.scope_keys = config.scope_keys
+
     async def health(self) -> Sequence[Check]:
         try:
             async with asyncio.timeout(DEADLINE):
@@ -220,4 +231,6 @@ PSIRP = ProtocolDescriptor(
     configured=psirp_config,
     make=PsirpProtocol,
     listening=_links,
+    # What is sealed does not become open under its users: the last entry goes at a restart.
+    live=(LiveSetting("scope_keys", may_end=False),),
 )

@@ -109,6 +109,9 @@ class ScopeKeys:
     def __hash__(self) -> int:
         return hash(tuple(self._scopes))
 
+    def __bool__(self) -> bool:
+        return bool(self._scopes)
+
     @classmethod
     def load(cls, path: Path) -> "ScopeKeys":
         """Those of a file; `KeyFileError` says what is wrong with it."""
