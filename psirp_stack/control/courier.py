@@ -5,6 +5,10 @@ it may or may not have been handled). Between two lives messages are handed up i
 those that failed left out. A receiver that restarts may get again what its former life has handled, since nobody can
 know whether that life's answer was only lost.
 
+What is said counts when it shows this node's token for the source. A node learns it by a challenge, which is sent by
+the way that leads to that node and answers a datagram of its own. So a member of the network that writes another's name
+under a datagram changes nothing, unless it is on the way between the two. It costs a round trip at the first contact.
+
 Sans-I/O: whoever runs a courier moves datagrams, finds filters and watches the clock.
 """
 
@@ -13,17 +17,30 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from hashlib import blake2b
 
 from psirp_stack.control.codes import Code, Function
 from psirp_stack.control.courier_inbox import Inbox
 from psirp_stack.control.courier_outbox import OutgoingMessage, PeerOutbox, smallest_piece
-from psirp_stack.control.courier_wire import MAX_PIECE_FIELDS, CourierWireError, Piece, Received, decode, encode
+from psirp_stack.control.courier_wire import (
+    MAX_PIECE_FIELDS,
+    Challenge,
+    CourierWireError,
+    Piece,
+    Received,
+    Speaker,
+    decode,
+    encode,
+)
 from psirp_stack.control.messages import MAX_MESSAGE_BYTES
 from psirp_stack.control.rtt import RoundTrip
 
 MtuTo = Callable[[str], int | None]
 """How many bytes of payload one datagram to a node may have; None when no path leads there."""
 
+MAX_CHALLENGES = 256
+"""That wait to be sent; of more, the oldest are dropped: who needs one asks again."""
+TOKEN_BYTES = 8
 MIN_DATAGRAM = MAX_PIECE_FIELDS + smallest_piece(MAX_MESSAGE_BYTES)
 
 
@@ -66,6 +83,7 @@ class CourierDrop(StrEnum):
     NO_ROOM = "no room"
     TOO_MANY_PEERS = "too many peers"
     OWN_NAME = "from a node with our name"
+    UNPROVED = "without this node's token for its source"
 
 
 Token = tuple[str, int, int]
@@ -138,6 +156,10 @@ class _Peer:
 
     name: str
     outbox: PeerOutbox
+    token: int
+    """To be shown in what it says."""
+    shows: int = 0
+    """Its token for this node; 0 while it is not known."""
     inbox: Inbox | None = None
     heard_at: float = 0.0
     timer: float | None = None
@@ -154,8 +176,11 @@ class Courier:
         mtu_to: MtuTo,
         config: CourierConfig | None = None,
         tell: Callable[[ControlEvent], None] | None = None,
+        *,
+        token_key: bytes,
     ) -> None:
-        """`tell` hears of messages of one piece only: others take as long as their pieces do."""
+        """`tell` hears of messages of one piece only: others take as long as their pieces do. `token_key`: 16 to 64
+        bytes that nobody else knows, other ones in each life."""
         self.name = name
         self._tell = tell
         self.boot = boot
@@ -165,6 +190,9 @@ class Courier:
         """Times something was sent again because nobody answered."""
         self._mtu_to = mtu_to
         self._peers: dict[str, _Peer] = {}
+        self._token_key = token_key
+        self._challenges: dict[tuple[str, int], None] = {}
+        """Whom to tell its token, with the echo."""
         self._ready: deque[_Peer] = deque()
         self._timers: list[tuple[float, str]] = []
         self._arrivals: deque[CourierArrival] = deque()
@@ -258,6 +286,15 @@ class Courier:
         if said.source not in self._peers and isinstance(said, Received):
             self.drops[CourierDrop.OLD_LIFE] += 1
             return
+        if isinstance(said, Challenge):
+            self._challenged(said, now)
+            return
+        if said.shown != self.token_for(said.source):
+            self.drops[CourierDrop.UNPROVED] += 1
+            self._challenges[said.source, said.token] = None
+            if len(self._challenges) > MAX_CHALLENGES:
+                del self._challenges[next(iter(self._challenges))]
+            return
         if said.source not in self._peers and len(self._peers) >= self.config.max_peers:
             self.drops[CourierDrop.TOO_MANY_PEERS] += 1
             return
@@ -267,6 +304,7 @@ class Courier:
             self.drops[CourierDrop.OLD_LIFE] += 1
             return
         peer.heard_at = now
+        peer.shows = said.token
         if known != said.boot:
             peer.outbox.peer_boot = said.boot
             if known is not None:
@@ -282,6 +320,30 @@ class Courier:
                 self._settle(message, Sent(message.ticket, peer.name))
             self._wake(peer)
         self._reschedule(peer, now)
+
+    def token_for(self, name: str) -> int:
+        """What a node has to show in this life of ours."""
+        peer = self._peers.get(name)
+        if peer is not None:
+            return peer.token
+        digest = blake2b(name.encode(), key=self._token_key, digest_size=TOKEN_BYTES).digest()
+        return int.from_bytes(digest, "big") >> 1 or 1
+
+    def _challenged(self, said: Challenge, now: float) -> None:
+        """A node says what it wants to be shown, in answer to something that it was sent."""
+        if said.echo != self.token_for(said.source) or not said.token:
+            self.drops[CourierDrop.UNPROVED] += 1
+            return
+        if said.source not in self._peers and len(self._peers) >= self.config.max_peers:
+            self.drops[CourierDrop.TOO_MANY_PEERS] += 1
+            return
+        peer = self._peer(said.source, now)
+        if peer.shows != said.token:
+            peer.shows = said.token
+            # It took nothing of what was sent so far.
+            peer.outbox.begin_again()
+            self._wake(peer)
+            self._reschedule(peer, now)
 
     def _receive_piece(self, peer: _Peer, piece: Piece, now: float) -> None:
         if piece.function not in _FUNCTIONS:
@@ -347,6 +409,12 @@ class Courier:
 
     def next_datagram(self, now: float) -> Datagram | None:
         """The next datagram to send, None when there is none now."""
+        while self._challenges:
+            source, echo = next(iter(self._challenges))
+            del self._challenges[source, echo]
+            if self._mtu_to(source) is not None:
+                said = Challenge(self.name, self.token_for(source), echo)
+                return Datagram(source, Function.NODE, encode(said))
         while self._ready:
             peer = self._ready.popleft()
             peer.ready = False
@@ -357,10 +425,11 @@ class Courier:
                     self._timer_by(peer, now + self.config.max_timeout)
                 continue
             inbox = peer.inbox
+            speaker = Speaker(self.name, self.boot, peer.shows, peer.token)
             if inbox is not None and inbox.answer_due:
                 self._wake(peer)
-                return Datagram(peer.name, Function.NODE, encode(inbox.answer(self.name, self.boot, room)))
-            piece = peer.outbox.next_piece(self.name, self.boot, room - MAX_PIECE_FIELDS, now)
+                return Datagram(peer.name, Function.NODE, encode(inbox.answer(speaker, room)))
+            piece = peer.outbox.next_piece(speaker, room - MAX_PIECE_FIELDS, now)
             if piece is not None:
                 if self._tell is not None and piece.parts == 1:
                     self._tell(ControlSent(self.name, self.boot, peer.name, piece.number))
@@ -422,7 +491,8 @@ class Courier:
             config = self.config
             round_trip = RoundTrip(config.initial_timeout, config.min_timeout, config.max_timeout)
             # A node that was forgotten may remember our numbers: they go on above all that were ever used.
-            peer = self._peers[name] = _Peer(name, PeerOutbox(round_trip, self._high_water), heard_at=now)
+            outbox = PeerOutbox(round_trip, self._high_water)
+            peer = self._peers[name] = _Peer(name, outbox, self.token_for(name), heard_at=now)
         return peer
 
     def _forget(self, peer: _Peer) -> None:

@@ -11,6 +11,7 @@ from psirp_stack.control.courier_wire import (
     HeldPieces,
     Piece,
     Received,
+    Speaker,
     bits_of,
 )
 from psirp_stack.control.messages import MAX_MESSAGE_BYTES
@@ -124,7 +125,7 @@ class Inbox:
         partial = self.partials.get(number)
         return partial is not None and partial.whole
 
-    def answer(self, source: str, boot: int, room: int) -> Received:
+    def answer(self, speaker: Speaker, room: int) -> Received:
         """Everything the sender should know now, as far as it fits."""
         held: list[HeldPieces] = []
         room -= MAX_RECEIVED_FIELDS
@@ -143,4 +144,5 @@ class Inbox:
                 held.append(HeldPieces(number, 0, b""))
         self.answer_due = bool(self.asked)
         mask = sum(1 << number - self.floor for number in self.done if number < self.floor + WINDOW)
-        return Received(source, boot, self.boot, self.floor, mask, tuple(held))
+        source, boot, shown, token = speaker
+        return Received(source, boot, self.boot, self.floor, mask, tuple(held), shown, token)

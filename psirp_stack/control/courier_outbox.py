@@ -4,9 +4,11 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from psirp_stack.control.courier_wire import MAX_PIECES, WINDOW, Piece, Received, parts_in
+from psirp_stack.control.courier_wire import MAX_PIECES, WINDOW, Piece, Received, Speaker, parts_in
 from psirp_stack.control.rtt import RoundTrip
 
+FIRST_CONTACT = 0.5
+"""Seconds at most until a node whose token is not known is asked again: a message to it takes a round trip more."""
 MAX_FLYING = 32
 """Pieces under way to one node: what a socket's buffer takes at once, with room to spare."""
 
@@ -76,8 +78,10 @@ class PeerOutbox:
     def unsettled(self) -> int:
         return len(self.queue) + len(self.window)
 
-    def next_piece(self, source: str, boot: int, piece_bytes: int, now: float) -> Piece | None:
+    def next_piece(self, speaker: Speaker, piece_bytes: int, now: float) -> Piece | None:
         """The next piece to send, if the window has room for one."""
+        # Until the peer's token is known it takes nothing: one piece is enough to be told.
+        max_flying = MAX_FLYING if speaker.shown else 1
         while self.queue and self.next_number < self.floor + WINDOW:
             message = self.queue.popleft()
             message.number = self.next_number
@@ -85,27 +89,30 @@ class PeerOutbox:
             message.cut_to(piece_bytes)
             self.window[message.number] = message
         for message in self.window.values():
-            if message.waiting and self.flying < MAX_FLYING:
+            if message.waiting and self.flying < max_flying:
                 if message.piece_bytes > piece_bytes:
                     self.flying -= len(message.flying)
                     message.cut_to(piece_bytes)
-                return self._take(message, source, boot, now)
+                return self._take(message, speaker, now)
         return None
 
-    def _take(self, message: OutgoingMessage, source: str, boot: int, now: float) -> Piece:
+    def _take(self, message: OutgoingMessage, speaker: Speaker, now: float) -> Piece:
         part = message.waiting.popleft()
         message.flying[part] = now
         self.flying += 1
         message.sent_at = now
-        message.retry_at = now + self.round_trip.timeout
+        timeout = self.round_trip.timeout
+        message.retry_at = now + (timeout if speaker.shown else min(timeout, FIRST_CONTACT))
         # A single piece is answered by its handler; only when that was not heard of one asks what happened.
         ask = message.attempts > 0 if message.parts == 1 else not (message.waiting and self.flying < MAX_FLYING)
         ask = ask and not (message.asking and message.waiting)
         message.asking = message.asking or ask
         start = part * message.piece_bytes
         return Piece(
-            source=source,
-            boot=boot,
+            source=speaker.source,
+            boot=speaker.boot,
+            shown=speaker.shown,
+            token=speaker.token,
             floor=self.floor,
             number=message.number,
             function=message.function,

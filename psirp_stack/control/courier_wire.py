@@ -2,9 +2,12 @@
 
 `floor` is the lowest number that its sender still waits for: everything below is settled, so the receiver may forget
 it and need not wait for it. Numbers are at most `WINDOW` above the floor, which bounds what a receiver keeps.
+
+Anybody could write any name under a datagram. So each courier has a token for each name, which it tells that node by
+the way that leads there, and counts only datagrams that show it: who is not on that way does not know it.
 """
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct
@@ -14,10 +17,10 @@ from psirp_stack.control.messages import MAX_MESSAGE_BYTES, Count, Name
 WINDOW = 32
 """Messages of one sender to one receiver that may be unsettled."""
 MAX_PIECES = 1024
-MAX_RECEIVED_FIELDS = 1 + 1 + 66 + 4 * 9 + 3
+MAX_RECEIVED_FIELDS = 1 + 1 + 66 + 6 * 9 + 3
 """Longest encoding of an answer without what it says of held messages."""
 MAX_HELD_FIELDS = 1 + 2 * 9 + 2
-MAX_PIECE_FIELDS = 1 + 4 + 66 + 5 * 9 + 3 * 5 + 5
+MAX_PIECE_FIELDS = 1 + 4 + 66 + 7 * 9 + 3 * 5 + 5
 """Longest encoding of a piece without its bytes: array, kind, name, numbers up to 64 bits, small numbers, length."""
 
 Bits = Annotated[bytes, Meta(max_length=MAX_PIECES // 8)]
@@ -25,6 +28,17 @@ Bits = Annotated[bytes, Meta(max_length=MAX_PIECES // 8)]
 
 class CourierWireError(ValueError):
     """Bytes that no courier wrote."""
+
+
+class Speaker(NamedTuple):
+    """Who says something to one other node, and what proves it there."""
+
+    source: str
+    boot: int
+    shown: int
+    """The other's token for this node, 0 while it is not known."""
+    token: int
+    """This node's token for the other."""
 
 
 class Piece(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=1):
@@ -42,6 +56,10 @@ class Piece(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, ta
     ask: bool
     """Say what you hold of this message."""
     body: Annotated[bytes, Meta(max_length=MAX_MESSAGE_BYTES)]
+    shown: Count = 0
+    """The receiver's token for the source: without the right one it is answered with a `Challenge`."""
+    token: Count = 0
+    """The source's token for the receiver, to be shown in what it says."""
 
 
 class HeldPieces(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -64,17 +82,30 @@ class Received(Struct, frozen=True, array_like=True, forbid_unknown_fields=True,
     done: Annotated[int, Meta(ge=0, lt=1 << WINDOW)]
     """Bit i: the message base + i was handled."""
     held: Annotated[tuple[HeldPieces, ...], Meta(max_length=WINDOW)] = ()
+    shown: Count = 0
+    token: Count = 0
+    """Both as in a piece."""
+
+
+class Challenge(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=3):
+    """Show this token in what you say to the source of this."""
+
+    source: Name
+    token: Count
+    echo: Count
+    """The token of whom this is for, from the datagram that this answers: who did not send one need not listen."""
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Piece | Received] = msgspec.msgpack.Decoder(Piece | Received)
+CourierDatagram = Piece | Received | Challenge
+_decoder: msgspec.msgpack.Decoder[CourierDatagram] = msgspec.msgpack.Decoder(CourierDatagram)
 
 
-def encode(said: Piece | Received) -> bytes:
+def encode(said: CourierDatagram) -> bytes:
     return _encoder.encode(said)
 
 
-def decode(data: bytes) -> Piece | Received:
+def decode(data: bytes) -> CourierDatagram:
     """What the bytes say; `CourierWireError` when they are not a courier's."""
     try:
         said = _decoder.decode(data)

@@ -72,7 +72,7 @@ from psirp_stack.transport.hooks import WallClock
 from psirp_stack.transport.receiver import Receiver
 from psirp_stack.transport.sender import Sender
 from psirp_stack.transport.versions import Version, VersionsFor
-from psirp_stack.wire.numbers import NEXT_OFFSET, HeaderType
+from psirp_stack.wire.numbers import FID_OFFSET, FORWARDING_BYTES, NEXT_OFFSET, HeaderType
 
 if TYPE_CHECKING:
     from psirp_stack.rendezvous import Rendezvous
@@ -144,7 +144,14 @@ class Node:
         )
         self.forwarder = settings.forwarder(settings.name, self.link_state.table())
         self.forwarder.deliver_to(self._deliver)
-        self.courier = Courier(settings.name, settings.boot, self._payload_room, settings.courier, observer)
+        self.courier = Courier(
+            settings.name,
+            settings.boot,
+            self._payload_room,
+            settings.courier,
+            observer,
+            token_key=rng.randbytes(32),
+        )
         internal = settings.tags.internal_tags(settings.name)
         self.relays = Relays(settings.name, internal, self.link_state.route_to, self.link_state.graph)
         self.sender = Sender(
@@ -385,7 +392,9 @@ class Node:
             self.control_drops[error.drop] += 1
             return
         if control.to_all_neighbours:
-            if control.function is Function.LINK_STATE and arrival is not None:
+            if frame[FID_OFFSET:FORWARDING_BYTES] != BROADCAST_FID:
+                self.drops[NodeDrop.FROM_AFAR] += 1
+            elif control.function is Function.LINK_STATE and arrival is not None:
                 self.link_state.receive(arrival, control.payload, now)
             else:
                 self.drops[NodeDrop.WRONG_FUNCTION] += 1

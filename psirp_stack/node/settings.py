@@ -67,6 +67,7 @@ class NodeDrop(StrEnum):
     NOT_FOR_ANY = "neither control nor transport"
     NOT_A_MESSAGE = "no message of the control plane"
     WRONG_FUNCTION = "a message for a role that this node does not have"
+    FROM_AFAR = "a neighbour's message that did not come as one: over one link, to all neighbours"
     NO_ROOM = "too much waits for the other side"
     EARLY = "the scope's policy is not known yet, and too much waits for it"
     NO_ROLE = "from a node that is not known to have the role for it"

@@ -125,7 +125,7 @@ local FUNCTIONS = {
   [0xF9] = "relay data", [0xF8] = "pull", [0xF7] = "pulled",
 }
 
-local COURIER = { [1] = "Piece", [2] = "Received" }
+local COURIER = { [1] = "Piece", [2] = "Received", [3] = "Challenge" }
 local PIECE_PART, PIECE_PARTS, PIECE_BODY = 8, 9, 11
 
 local MESSAGES = {

@@ -32,6 +32,9 @@ ITEMS = 64
 """Distinct items in seeds, so that the topology manager sees matches of the same item again."""
 STEP = 0.05
 LIFE = 500
+TOKEN_KEY = bytes(32)
+TOKENS = {name: Courier("a", 5, lambda to: None, token_key=TOKEN_KEY).token_for(name) for name in NAMES}
+"""What the courier under test wants to be shown: most seeds do, as only who was told does."""
 
 
 @dataclass(slots=True)
@@ -88,7 +91,7 @@ def messages_target(payload: bytes) -> str:
 def courier_target() -> Target:
     """A courier that also sends, hears everything, and handles what it is handed; its memory must stay in bounds."""
     config = CourierConfig(max_held_bytes=HELD, max_peers=NODES, max_queued=NODES, give_up_after=2.0, forget_after=5.0)
-    courier = Courier("a", 5, lambda to: ROOM, config)
+    courier = Courier("a", 5, lambda to: ROOM, config, token_key=TOKEN_KEY)
     now = 0.0
 
     def target(payload: bytes) -> str:
@@ -96,7 +99,7 @@ def courier_target() -> Target:
         now += STEP
         if round(now / STEP) % LIFE == 0:
             # Somebody who claims the highest boot there is silences a peer for good, so begin anew now and then.
-            courier = Courier("a", 5, lambda to: ROOM, config)
+            courier = Courier("a", 5, lambda to: ROOM, config, token_key=TOKEN_KEY)
         before = courier.drops.copy()
         if courier.room("b"):
             courier.send("b", Function.NODE, payload, now)
@@ -228,6 +231,10 @@ def _spoil(payload: bytearray, rng: random.Random) -> None:
         del payload[at : at + rng.randint(1, 4)]
 
 
+def shown(name: str) -> int:
+    return TOKENS[name]
+
+
 def seed_payload(rng: random.Random) -> bytes:
     """Something that a node could say."""
     names = tuple(rng.sample(NAMES, rng.randint(0, 3)))
@@ -239,7 +246,7 @@ def seed_payload(rng: random.Random) -> bytes:
     state = messages.LinkState(name, numbers[0], numbers[1], 1, neighbours, part, parts)
     aged = messages.AgedState(rng.choice((0, numbers[2])), messages.encode(state))
     said: messages.Message
-    kind = rng.randrange(12)
+    kind = rng.randrange(14)
     if kind == 0:
         said = messages.Hello(name, rng.choice((1, 1, 1, numbers[0])), rng.choice((names, ("a",))), ROOM)
     elif kind == 1:
@@ -256,9 +263,13 @@ def seed_payload(rng: random.Random) -> bytes:
         said = messages.StartPublish(*item, numbers[0], (messages.FilterGrant(bytes(32), names, ROOM),))
     elif kind == 8:
         return build_control(BROADCAST_FID, rng.choice(list(Function)), rng.choice(NAMES), b"payload")
+    elif kind == 9 and rng.random() < 0.2:
+        return courier_wire.encode(courier_wire.Challenge("b", numbers[0], shown("b")))
     elif kind == 9:
         held = (courier_wire.HeldPieces(numbers[1], 0, rng.randbytes(rng.randrange(4))),)
-        return courier_wire.encode(courier_wire.Received("b", numbers[0], 5, numbers[1], rng.getrandbits(32), held))
+        return courier_wire.encode(
+            courier_wire.Received("b", numbers[0], 5, numbers[1], rng.getrandbits(32), held, shown("b"), 1)
+        )
     else:
         floor = 0 if rng.random() < 0.9 else numbers[1]
         body = rng.randbytes(rng.choice((0, 10, 1000)))
@@ -266,5 +277,5 @@ def seed_payload(rng: random.Random) -> bytes:
         number = floor + rng.choice((0, 1, 2, rng.randrange(40)))
         pieces = (0, part, max(parts, 1))
         piece = (name, 1 if rng.random() < 0.9 else numbers[0], floor, min(number, (1 << 63) - 1), function, *pieces)
-        return courier_wire.encode(courier_wire.Piece(*piece, rng.random() < 0.5, body))
+        return courier_wire.encode(courier_wire.Piece(*piece, rng.random() < 0.5, body, shown(name), numbers[0]))
     return messages.encode(said)

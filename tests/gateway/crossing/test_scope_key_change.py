@@ -1,4 +1,4 @@
-"""The key of a sealed scope is changed while two gateways exchange publications of it, and no node between reads them."""
+"""The key of a sealed scope is changed while two gateways exchange publications, and no node between reads them."""
 
 import dataclasses
 from collections.abc import AsyncIterator

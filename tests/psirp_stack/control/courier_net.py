@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from psirp_stack.control.codes import Function
 from psirp_stack.control.courier import Courier, CourierArrival, CourierConfig, Datagram, SendFailed, Sent
+from psirp_stack.control.courier_wire import Challenge, encode
 
 PAYLOAD_ROOM = 1280
 
@@ -24,11 +25,19 @@ class Life:
     outcomes: list[Sent | SendFailed] = field(default_factory=list)
 
 
+def introduce(courier: Courier, to: Courier) -> None:
+    """Let a courier know what the other one wants to be shown."""
+    said = Challenge(to.name, to.token_for(courier.name), courier.token_for(to.name))
+    courier.receive(encode(said), 0.0)
+
+
 class CourierNet:
     """Nodes by name. Datagrams wait in `under_way` until somebody delivers or drops them."""
 
-    def __init__(self, names: list[str], config: CourierConfig | None = None) -> None:
+    def __init__(self, names: list[str], config: CourierConfig | None = None, *, introduced: bool = True) -> None:
+        """`introduced`: all know each other's tokens, as after their first contact."""
         self.now = 0.0
+        self.introduced = introduced
         self.config = config if config is not None else CourierConfig()
         self.room: int | None = PAYLOAD_ROOM
         self.lives: dict[str, list[Life]] = {name: [] for name in names}
@@ -39,7 +48,12 @@ class CourierNet:
 
     def restart(self, name: str) -> None:
         boot = len(self.lives[name]) + 1
-        self.lives[name].append(Life(Courier(name, boot, lambda to: self.room, self.config)))
+        key = f"nobody knows this of {name} {boot}".encode()
+        self.lives[name].append(Life(Courier(name, boot, lambda to: self.room, self.config, token_key=key)))
+        others = [other for other in self.lives if other != name and self.lives[other]] if self.introduced else []
+        for other in others:
+            for one, two in ((name, other), (other, name)):
+                introduce(self.life(one).courier, self.life(two).courier)
 
     def life(self, name: str) -> Life:
         return self.lives[name][-1]

@@ -24,6 +24,7 @@ from psirp_stack.control.courier_wire import (
     MAX_PIECE_FIELDS,
     MAX_PIECES,
     WINDOW,
+    Challenge,
     Piece,
     Received,
     bits_of,
@@ -34,6 +35,9 @@ from psirp_stack.control.courier_wire import (
 from psirp_stack.control.messages import MAX_MESSAGE_BYTES
 from tests.psirp_stack.control.courier_net import PAYLOAD_ROOM, CourierNet
 
+KEY = bytes(32)
+TOKENS = {name: Courier("b", 1, lambda to: None, token_key=KEY).token_for(name) for name in "abc"}
+"""What a courier with that key wants to be shown."""
 PATIENT = CourierConfig(give_up_after=1e5, reassembly_timeout=1e5, forget_after=1e6)
 
 
@@ -185,7 +189,7 @@ def test_a_restarted_receiver_gets_what_was_not_settled_and_its_former_life_is_i
     net.restart("b")
     net.send("b", "a", b"I am back")
     net.collect()
-    net.deliver(0)
+    net.deliver(next(at for at, datagram in enumerate(net.under_way) if datagram.to == "a"))
     net.life("a").courier.receive(old_answer.payload, net.now)
     assert net.life("a").courier.drops[CourierDrop.OLD_LIFE] == 1
     net.run(random.Random(10), 0, 0)
@@ -226,7 +230,7 @@ def test_after_a_path_change_nothing_waits_for_its_timer() -> None:
 
 
 def test_queues_are_bounded() -> None:
-    courier = Courier("a", 1, lambda to: None, CourierConfig(max_queued=3, max_queued_bytes=100))
+    courier = Courier("a", 1, lambda to: None, CourierConfig(max_queued=3, max_queued_bytes=100), token_key=KEY)
     with pytest.raises(CourierError, match="at most"):
         courier.send("b", Function.NODE, bytes(MAX_MESSAGE_BYTES + 1), 0)
     for _ in range(3):
@@ -241,11 +245,12 @@ def test_queues_are_bounded() -> None:
 
 def piece(number: int, part: int = 0, parts: int = 1, body: bytes = b"", **more: int) -> bytes:
     said = {"source": "a", "boot": 1, "floor": 0, "cut": 0, "ask": False, "function": int(Function.NODE)} | more
+    said = {"shown": TOKENS[said["source"]], "token": 1} | said  # type: ignore[index]
     return encode(Piece(number=number, part=part, parts=parts, body=body, **said))  # type: ignore[arg-type]
 
 
 def test_what_is_held_for_others_is_bounded_and_the_next_message_still_gets_in() -> None:
-    courier = Courier("b", 1, lambda to: 1300, CourierConfig(max_held_bytes=10_000))
+    courier = Courier("b", 1, lambda to: 1300, CourierConfig(max_held_bytes=10_000), token_key=KEY)
     for number in range(1, WINDOW):
         courier.receive(piece(number, body=bytes(1000)), 0)
     assert courier.held_bytes == 10_000
@@ -259,7 +264,7 @@ def test_what_is_held_for_others_is_bounded_and_the_next_message_still_gets_in()
 
 
 def test_pieces_that_never_become_whole_are_dropped_after_a_while_and_idle_peers_forgotten() -> None:
-    courier = Courier("b", 1, lambda to: 1300, CourierConfig(reassembly_timeout=30, forget_after=600))
+    courier = Courier("b", 1, lambda to: 1300, CourierConfig(reassembly_timeout=30, forget_after=600), token_key=KEY)
     courier.receive(piece(0, 0, 2, body=bytes(1000)), 0)
     assert courier.held_bytes == 1000
     while (timer := courier.next_timer()) is not None and timer <= 31:
@@ -287,7 +292,7 @@ def test_a_sender_that_forgot_a_receiver_goes_on_above_its_old_numbers() -> None
 
 
 def test_bad_datagrams_are_counted_and_change_nothing() -> None:
-    courier = Courier("b", 5, lambda to: 1300, CourierConfig(max_peers=1))
+    courier = Courier("b", 5, lambda to: 1300, CourierConfig(max_peers=1), token_key=KEY)
     courier.receive(b"junk", 0)
     courier.receive(encode(Received("a", 1, 5, 0, 1)), 0)
     courier.receive(piece(0, function=0xFB), 0)
@@ -306,6 +311,74 @@ def test_bad_datagrams_are_counted_and_change_nothing() -> None:
     assert courier.next_arrival() is None
 
 
+FAR_BOOT = 1 << 62
+
+
+def forged(number: int, boot: int, shown: int = 0) -> bytes:
+    """What a member writes that is not between `a` and `b`, in the name of `a`."""
+    return piece(number, body=b"forged", boot=boot, floor=number, shown=shown)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["before a", "after a"])
+@pytest.mark.parametrize("boot", [1, 2, FAR_BOOT])
+@pytest.mark.parametrize("number", [0, 1, 1 << 40])
+def test_what_others_write_in_a_nodes_name_neither_counts_nor_silences_it(first: bool, boot: int, number: int) -> None:
+    net = CourierNet(["a", "b"], PATIENT, introduced=False)
+    if not first:
+        net.send("a", "b", b"genuine 0")
+        net.run(random.Random(14), 0, 0)
+    courier = net.life("b").courier
+    for shown in (0, 1, courier.token_for("c")):
+        courier.receive(forged(number, boot, shown), net.now)
+        courier.receive(encode(Received("a", boot, 1, 0, 1, (), shown)), net.now)
+    dropped = courier.drops.copy()
+    assert dropped[CourierDrop.UNPROVED] >= 3
+    net.send("a", "b", b"genuine 1")
+    net.send("b", "a", b"back")
+    net.run(random.Random(15), 0, 0)
+    net.check()
+    assert net.life("b").handed["a", 1] == ([] if first else [b"genuine 0"]) + [b"genuine 1"]
+    assert net.life("a").handed["b", 1] == [b"back"]
+    assert courier.drops[CourierDrop.OLD_LIFE] == dropped[CourierDrop.OLD_LIFE]
+
+
+def test_nobody_else_can_say_what_a_node_is_to_show() -> None:
+    net = CourierNet(["a", "b"], PATIENT)
+    before = net.datagrams
+    for echo in (0, 1, net.life("a").courier.token_for("c")):
+        net.life("a").courier.receive(encode(Challenge("b", 77, echo)), net.now)
+    net.send("a", "b", b"hello")
+    net.run(random.Random(16), 0, 0)
+    assert net.life("b").handed["a", 1] == [b"hello"]
+    assert net.datagrams - before == 2, "nothing had to be said again"
+    assert not net.life("b").courier.drops
+
+
+def test_a_first_contact_costs_one_round_trip_and_a_long_message_is_not_sent_twice() -> None:
+    net = CourierNet(["a", "b"], PATIENT, introduced=False)
+    net.send("a", "b", bytes(100_000))
+    pieces = -(-100_000 // (PAYLOAD_ROOM - MAX_PIECE_FIELDS))
+    net.collect()
+    assert len(net.under_way) == 1
+    net.run(random.Random(17), 0, 0)
+    assert net.datagrams < pieces + 12
+
+
+def test_challenges_are_bounded_and_go_where_the_name_leads() -> None:
+    courier = Courier("b", 1, lambda to: 1300, token_key=KEY)
+    for number in range(1000):
+        courier.receive(encode(Received("a", 1, 1, 0, 1, (), number)), 0)
+        courier.receive(piece(0, source="a", shown=1, token=number), 0)  # type: ignore[arg-type]
+        courier.receive(piece(0, source="a", shown=1, token=7), 0)  # type: ignore[arg-type]
+    said = []
+    while (datagram := courier.next_datagram(0)) is not None:
+        said.append(datagram)
+    assert {datagram.to for datagram in said} == {"a"}
+    assert len(said) <= 256
+    assert len(said[0].payload) < len(piece(0)), "whoever is challenged gets no more than was said in its name"
+    assert courier.peers == 0
+
+
 @given(st.sets(st.integers(0, MAX_PIECES - 1)), st.integers(1, MAX_PIECES))
 def test_bits_of_parts(parts: set[int], total: int) -> None:
     inside = {part for part in parts if part < total}
@@ -314,7 +387,7 @@ def test_bits_of_parts(parts: set[int], total: int) -> None:
 
 def test_the_longest_fields_fit_their_allowance() -> None:
     big = (1 << 63) - 1
-    said = Piece("n" * 64, big, big - 5, big, 255, big, MAX_PIECES - 2, MAX_PIECES, True, bytes(70_000))
+    said = Piece("n" * 64, big, big - 5, big, 255, big, MAX_PIECES - 2, MAX_PIECES, True, bytes(70_000), big, big)
     assert len(encode(said)) - 70_000 <= MAX_PIECE_FIELDS
     assert decode(encode(said)) == said
 
@@ -329,7 +402,7 @@ def test_the_longest_fields_fit_their_allowance() -> None:
 def test_everything_is_handled_once_in_order(
     seed: int, loss: float, duplication: float, sends: list[tuple[str, str, int]]
 ) -> None:
-    net = CourierNet(["a", "b", "c"], PATIENT)
+    net = CourierNet(["a", "b", "c"], PATIENT, introduced=False)
     rng = random.Random(seed)
     for number, (source, to, size) in enumerate(sends):
         net.send(source, to, b"%d:" % number + bytes(size))
@@ -348,7 +421,7 @@ class CourierMachine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.net = CourierNet(["a", "b"], PATIENT)
+        self.net = CourierNet(["a", "b"], PATIENT, introduced=False)
         self.count = 0
 
     @rule(source=st.sampled_from("ab"), size=st.sampled_from([0, 0, 10, 3000]), burst=st.sampled_from([1, 1, 40]))
