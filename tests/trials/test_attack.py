@@ -15,16 +15,17 @@ from trials.attack.innocent import Channel, FeltPhase
 from trials.attack.name_server import NamesByRule
 from trials.attack.namespaces import NoNamespacesError, why_not
 from trials.attack.places import FEED, INSIDE, PUBLISHER, STRANGER, stranger_address, stranger_name, turning_name
+from trials.attack.world import OPEN
 from trials.cli.cmd_attack import chosen
 
 SHORT = AttackTimes(quiet=1.5, attack=4.0)
 needs_namespaces = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 
 
-async def result_of(name: str, *options: str) -> AttackResult:
+async def result_of(name: str, *options: str, times: AttackTimes = SHORT) -> AttackResult:
     attack = attack_named(name)
     try:
-        return await run_attack(replace(attack, options=options), SHORT, lambda steps: None)
+        return await run_attack(replace(attack, options=options), times, lambda steps: None)
     except NoNamespacesError as error:
         pytest.skip(f"this machine does not allow network namespaces: {error}")
 
@@ -49,6 +50,30 @@ async def test_nothing_inside_is_reached_by_any_spelling() -> None:
 async def test_a_hub_without_its_guard_is_caught_by_the_same_attack() -> None:
     result = await result_of("inward-spellings", "--allow-private")
     assert any("the inside was reached" in failure for failure in result.failures), result.failures
+
+
+@needs_namespaces
+async def test_nothing_that_a_stranger_says_on_the_wire_is_believed() -> None:
+    result = await result_of("forged-frames")
+    assert result.failures == []
+    assert result.counts["as a neighbour"] > 100
+    assert result.counts["as the absent neighbour"] > 100
+    assert set(result.felt) == {"feed", "psirp", "newcomer"}
+
+
+@needs_namespaces
+async def test_a_domain_without_a_secret_is_caught_by_the_same_attack() -> None:
+    result = await result_of("forged-frames", OPEN, times=replace(SHORT, outstanding=0.5))
+    assert any("did not arrive" in failure for failure in result.failures), result.failures
+    assert result.forged, result.failures
+
+
+@needs_namespaces
+async def test_a_bad_member_neither_silences_nor_unsubscribes_others() -> None:
+    result = await result_of("foreign-names")
+    assert result.failures == []
+    assert result.counts["requests in others' names"] > 100
+    assert result.felt["newcomer"].published >= 10
 
 
 GOOD = AttackResult(

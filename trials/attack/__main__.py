@@ -1,4 +1,4 @@
-"""One attack, in the namespace of the stranger: python -m trials.attack NAME SECONDS
+"""One attack, in the namespace of the stranger: python -m trials.attack NAME SECONDS [FOLDER-OF-THE-DOMAIN]
 
 Prints a JSON object: what was done and how it was answered, and what happened that must never happen.
 """
@@ -6,6 +6,7 @@ Prints a JSON object: what was done and how it was answered, and what happened t
 import asyncio
 import json
 import sys
+from pathlib import Path
 
 import uvloop
 
@@ -16,9 +17,9 @@ EXTRA = 20.0
 """Seconds that an attack may take to end."""
 
 
-async def main(name: str, seconds: float) -> None:
+async def main(name: str, seconds: float, domain: Path | None) -> None:
     attack = attack_named(name)
-    async with Stranger(seconds) as stranger:
+    async with Stranger(seconds, domain) as stranger:
         try:
             async with asyncio.timeout(seconds + EXTRA):
                 await attack.run(stranger)
@@ -29,4 +30,4 @@ async def main(name: str, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(main(sys.argv[1], float(sys.argv[2])))
+    uvloop.run(main(sys.argv[1], float(sys.argv[2]), Path(sys.argv[3]) if sys.argv[3:] else None))

@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 from itertools import chain
 
-from trials.attack import on_addresses, on_deliveries, on_intake
+from trials.attack import on_addresses, on_deliveries, on_intake, on_members, on_wires
 from trials.attack.stranger import Attack
 
 FAMILIES: dict[str, Sequence[Attack]] = {
     "addresses": on_addresses.ATTACKS,
     "intake": on_intake.ATTACKS,
     "deliveries": on_deliveries.ATTACKS,
+    "wires": on_wires.ATTACKS,
+    "members": on_members.ATTACKS,
 }
 
 

@@ -25,6 +25,8 @@ PATIENCE = 60.0
 class AttackTimes:
     quiet: float = 10.0
     attack: float = 20.0
+    outstanding: float = 30.0
+    """What takes longer to arrive, after all has ended, is lost."""
 
 
 QUICK = AttackTimes(4.0, 7.0)
@@ -131,7 +133,7 @@ async def _inside(world: AttackWorld, attack: Attack, times: AttackTimes, result
     try:
         done = await world.attack(attack.name, times.attack, times.attack + PATIENCE)
         await asyncio.sleep(AFTERMATH)
-        ways = await world.felt(PATIENCE)
+        ways = await world.felt(times.outstanding)
         during.look()
     finally:
         watching.cancel()

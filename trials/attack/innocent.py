@@ -1,9 +1,9 @@
 """Somebody innocent: a publisher who pings regularly, a callback, and in a network a PSIRP publisher and subscriber.
 
-python -m trials.attack.innocent [PUBLISHING-SOCKET SUBSCRIBING-SOCKET]
+python -m trials.attack.innocent [PUBLISHING-SOCKET SUBSCRIBING-SOCKET [HASH-OF-THE-PUBLISHER'S-KEY]]
 
 Asks for a subscription and says `ready` when its first publication arrived. A line on its input begins a phase of
-that name; `end` ends the last one: it waits for what is outstanding and prints, as JSON, what was felt.
+that name; `end SECONDS` ends the last one: it waits so long for what is outstanding and prints, as JSON, what was felt.
 
 A publication counts as delivered when it or a later one is there, as a state that was replaced before it was fetched is
 never seen. Whatever arrives and is not what this publisher wrote is forged.
@@ -24,11 +24,12 @@ from identifiers import Identifier
 from perf.bench.family import percentile
 from perf.loopback import Connection, LoopbackClient, LoopbackRequest, Reply, answer
 from perf.numbered_feed import document, number_in
-from psirp_stack.node.api import Client
+from psirp_stack.control.messages import ScopePolicy
+from psirp_stack.node.api import Client, PsirpError
 from psirp_stack.node.attachment import ReceivedVersion
 from push_hub.delivery.signing import signature_matches
 from push_hub.model import SignatureMethod
-from trials.attack.places import CALLBACK, FEED, HUB_URL, OTHER_HUB_URL, PUBLISHER, READER
+from trials.attack.places import CALLBACK, FEED, HUB_URL, ITEM, OTHER_HUB_URL, PUBLISHER, READER
 
 EVERY = 0.5
 """Seconds between two publications."""
@@ -36,8 +37,8 @@ OUTSTANDING_PATIENCE = 30.0
 FIRST_PATIENCE = 40.0
 EXAMPLES_KEPT = 5
 SECRET = secrets.token_hex(16)
+NEW_SCOPE = Identifier(bytes(31) + b"\x23")
 FEED_TYPE = "application/atom+xml"
-SCOPE, ITEM = Identifier(bytes(31) + b"\x21"), Identifier(bytes(31) + b"\x22")
 
 
 @dataclass
@@ -53,6 +54,8 @@ class FeltPhase:
 class Channel:
     """One way from a publisher to a subscriber: publications have numbers that only grow."""
 
+    states: bool = True
+    """A later publication stands for the earlier ones."""
     phases: dict[str, FeltPhase] = field(default_factory=lambda: {"start": FeltPhase()})
     number: int = 0
     arrived: int = 0
@@ -73,7 +76,7 @@ class Channel:
         now = time.monotonic()
         for phase in self.phases.values():
             for earlier, at in phase.published.items():
-                if earlier <= number:
+                if earlier == number or (self.states and earlier < number):
                     phase.took.setdefault(earlier, now - at)
         self.arrived = max(self.arrived, number)
         self.changed.set()
@@ -116,6 +119,7 @@ class InnocentFeed:
         self._publish_at = publish_at
         self._subscribe_at = subscribe_at
         self._confirmed = asyncio.Event()
+        self._denied = ""
 
     async def start(self, stack: AsyncExitStack) -> None:
         loop = asyncio.get_running_loop()
@@ -143,7 +147,7 @@ class InnocentFeed:
                     await self._confirmed.wait()
             except TimeoutError:
                 if loop.time() > deadline:
-                    raise SystemExit("the hub does not confirm an innocent subscription") from None
+                    raise SystemExit(f"an innocent subscription is not confirmed: {self._denied}") from None
 
     async def publish(self) -> None:
         phase = self.channel.phase
@@ -160,7 +164,8 @@ class InnocentFeed:
 
     def _serve(self, _: LoopbackRequest, reply: Reply) -> None:
         tag = f'"{self.channel.number}"'
-        reply(answer(200, document(self.channel.number), {"Content-Type": FEED_TYPE, "ETag": tag}))
+        links = f'<{self._publish_at}>; rel="hub", <{FEED}>; rel="self"'
+        reply(answer(200, document(self.channel.number), {"Content-Type": FEED_TYPE, "ETag": tag, "Link": links}))
 
     def _take(self, request: LoopbackRequest, reply: Reply) -> None:
         if request.method == "GET":
@@ -168,6 +173,8 @@ class InnocentFeed:
             mode = query.get("hub.mode", [""])[0]
             if mode == "subscribe":
                 self._confirmed.set()
+            elif mode == "denied":
+                self._denied = query.get("hub.reason", ["no reason"])[0]
             elif mode == "unsubscribe":
                 # Nobody innocent ever asks for that.
                 reply(answer(404))
@@ -188,20 +195,24 @@ class InnocentFeed:
 class InnocentItem:
     """Publisher and subscriber of an item of the PSIRP network, each at the socket of a node."""
 
-    def __init__(self, publish_at: Path, subscribe_at: Path) -> None:
+    def __init__(self, publish_at: Path, subscribe_at: Path, key: str | None) -> None:
+        """`key`: only this one may publish."""
         self.channel = Channel()
         self._paths = publish_at, subscribe_at
+        self._key = key
         self._publisher: Client | None = None
 
     async def start(self, stack: AsyncExitStack) -> None:
         self._publisher, subscriber = [
             await stack.enter_async_context(await Client.attach(path, application="innocent")) for path in self._paths
         ]
-        await subscriber.subscribe(SCOPE, ITEM, self._take)
+        if self._key is not None:
+            await self._publisher.publish_scope(ITEM.sid, policy=ScopePolicy(publishers=(bytes.fromhex(self._key),)))
+        await subscriber.subscribe(ITEM.sid, ITEM.rid, self._take)
 
     async def publish(self) -> None:
         if self._publisher is not None:
-            await self._publisher.publish(SCOPE, ITEM, f"innocent {self.channel.next()}".encode())
+            await self._publisher.publish(ITEM.sid, ITEM.rid, f"innocent {self.channel.next()}".encode())
 
     def _take(self, version: ReceivedVersion) -> None:
         word, _, number = version.content.decode("latin-1").partition(" ")
@@ -209,6 +220,45 @@ class InnocentItem:
             self.channel.lie(repr(version.content[:80]))
         else:
             self.channel.came(int(number))
+
+
+class InnocentNewcomer:
+    """Publishes an item that is new, and subscribes to it at the other node: nothing was matched or planned for it."""
+
+    def __init__(self, publish_at: Path, subscribe_at: Path) -> None:
+        self.channel = Channel(states=False)
+        self._paths = publish_at, subscribe_at
+        self._clients: list[Client] = []
+
+    async def start(self, stack: AsyncExitStack) -> None:
+        for path in self._paths:
+            self._clients.append(await stack.enter_async_context(await Client.attach(path, application="newcomer")))
+
+    async def publish(self) -> None:
+        number, phase = self.channel.next(), self.channel.phase
+        rid, content = Identifier(number.to_bytes(32, "big")), f"new {number}".encode()
+        publisher, subscriber = self._clients
+        arrived = asyncio.Event()
+
+        def take(version: ReceivedVersion) -> None:
+            if version.content == content:
+                arrived.set()
+            else:
+                self.channel.lie(repr(version.content[:80]))
+
+        try:
+            async with asyncio.timeout(OUTSTANDING_PATIENCE):
+                subscription = await subscriber.subscribe(NEW_SCOPE, rid, take)
+                await publisher.publish(NEW_SCOPE, rid, content)
+                await arrived.wait()
+                self.channel.came(number)
+                await subscriber.unsubscribe(subscription)
+                await publisher.unpublish(NEW_SCOPE, rid)
+        except (PsirpError, TimeoutError):
+            phase.refused += 1
+
+
+Innocent = InnocentFeed | InnocentItem | InnocentNewcomer
 
 
 def say(text: str) -> None:
@@ -222,7 +272,7 @@ async def lines() -> asyncio.StreamReader:
     return reader
 
 
-async def regularly(what: InnocentFeed | InnocentItem, stop: asyncio.Event) -> None:
+async def regularly(what: Innocent, stop: asyncio.Event) -> None:
     """On the clock, whether or not the one before was taken: a publisher does not wait for the hub."""
     async with asyncio.TaskGroup() as tasks:
         while not stop.is_set():
@@ -235,10 +285,11 @@ async def regularly(what: InnocentFeed | InnocentItem, stop: asyncio.Event) -> N
 
 
 async def main(sockets: list[str]) -> None:
-    users: dict[str, InnocentFeed | InnocentItem] = {}
+    users: dict[str, Innocent] = {}
     users["feed"] = InnocentFeed(HUB_URL, OTHER_HUB_URL if sockets else HUB_URL)
     if sockets:
-        users["psirp"] = InnocentItem(Path(sockets[0]), Path(sockets[1]))
+        users["psirp"] = InnocentItem(Path(sockets[0]), Path(sockets[1]), sockets[2] if sockets[2:] else None)
+        users["newcomer"] = InnocentNewcomer(Path(sockets[0]), Path(sockets[1]))
     commands = await lines()
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
         stop = asyncio.Event()
@@ -249,12 +300,12 @@ async def main(sockets: list[str]) -> None:
             if not await user.channel.until(1, FIRST_PATIENCE):
                 raise SystemExit(f"nothing innocent arrived by {name}, and nobody attacks yet")
         say("ready")
-        while (line := (await commands.readline()).decode().strip()) not in ("", "end"):
+        while (line := (await commands.readline()).decode().strip()) and not line.startswith("end "):
             for user in users.values():
                 user.channel.phases[line] = FeltPhase()
         stop.set()
-        for user in users.values():
-            await user.channel.until(user.channel.number, OUTSTANDING_PATIENCE)
+        patience = float(line.removeprefix("end ") or 0)
+        await asyncio.gather(*(user.channel.until(user.channel.number, patience) for user in users.values()))
         say(json.dumps({name: user.channel.summary() for name, user in users.items()}))
 
 

@@ -4,6 +4,8 @@ The addresses belong to nobody here: the namespaces lead nowhere else. Names are
 that a stranger has as many as they like.
 """
 
+from identifiers import Identifier, ItemId
+
 NAME_SERVER = "9.53.0.1"
 """Also the router between all others."""
 HUB = "9.10.0.1"
@@ -20,8 +22,16 @@ INSIDE_PORT = 8000
 
 FEED = "http://feed.innocent.example/feed"
 CALLBACK = "http://reader.innocent.example/callback"
+ITEM = ItemId(Identifier(bytes(31) + b"\x21"), Identifier(bytes(31) + b"\x22"))
+"""What somebody innocent publishes in the network itself."""
 HUB_URL = f"http://{HUB}/"
 OTHER_HUB_URL = f"http://{OTHER_HUB}/"
+
+WIRE_ENDS = ("9.40.0.1", "9.40.0.2")
+"""Of the UDP link between the attacked gateway and the node in the middle."""
+WIRE_PORT = 4000
+UNUSED_PORT = 4001
+"""Where the attacked gateway waits for a neighbour that is configured and not there: the stranger has its address."""
 
 FIXED_NAMES = {
     "feed.innocent.example.": PUBLISHER,

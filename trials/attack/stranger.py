@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -26,6 +27,9 @@ class Victim(StrEnum):
 
     HUB = "hub"
     GATEWAY = "gateway"
+    """And the other gateway, and the node between them: a domain with a secret."""
+    MEMBERS = "members"
+    """The same, with signatures, of which the attacker is a member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,9 @@ class Attack:
 
 
 class Stranger:
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, domain: Path | None = None) -> None:
+        """`domain`: where secret and keys are, for who is a member of the network."""
+        self.domain = domain
         self.deadline = time.monotonic() + seconds
         self.seconds = seconds
         self.counts: Counter[str] = Counter()
@@ -73,6 +79,9 @@ class Stranger:
         """Something happened that must never happen, whatever it costs."""
         if what not in self.breaches:
             self.breaches.append(what)
+
+    def at_the_end(self, close: Callable[[], object]) -> None:
+        self._stack.callback(close)
 
     async def listen(self, handler: Handler, port: int = 80) -> None:
         """On all addresses of the stranger."""

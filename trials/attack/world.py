@@ -12,7 +12,6 @@ on, so all addresses are ones that it takes for public.
 import asyncio
 import json
 import os
-import secrets
 import signal
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
@@ -21,6 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from trials.attack.namespaces import ROUTER, RoutedNamespaces
+from trials.attack.networks import TrialDomain, configurations, make_domain, publisher_key
 from trials.attack.places import (
     HUB,
     INSIDE,
@@ -30,12 +30,16 @@ from trials.attack.places import (
     READER,
     STRANGER,
     STRANGERS,
+    WIRE_ENDS,
 )
 from trials.attack.stranger import Victim
 
 START_PATIENCE = 60.0
 STOP_PATIENCE = 20.0
+ANSWER_PATIENCE = 30.0
 LOG_SHOWN = 1500
+OPEN = "--open"
+"""Instead of options of the hub's command: a domain without a secret, where attacks are to succeed."""
 PSPH = "gateway.cli.main"
 
 
@@ -127,6 +131,9 @@ class AttackWorld:
         self._folder = folder
         self._victim = victim
         self._options = options
+        self._domain = TrialDomain.SIGNED if victim is Victim.MEMBERS else TrialDomain.SEALED
+        if OPEN in options:
+            self._domain = TrialDomain.OPEN
         self._stack = AsyncExitStack()
         self.namespaces = RoutedNamespaces(folder)
         self.victims: list[NamespaceProcess] = []
@@ -156,14 +163,16 @@ class AttackWorld:
     async def phase(self, name: str) -> None:
         await self.innocent.say(name)
 
-    async def felt(self, patience: float) -> dict[str, Any]:
-        """End the innocent user's part, and say what it felt."""
-        await self.innocent.say("end")
-        found: dict[str, Any] = json.loads(await self.innocent.line(patience))
+    async def felt(self, outstanding: float) -> dict[str, Any]:
+        """End the innocent user's part, and say what it felt; what takes longer than these seconds is lost."""
+        await self.innocent.say(f"end {outstanding}")
+        found: dict[str, Any] = json.loads(await self.innocent.line(outstanding + ANSWER_PATIENCE))
         return found
 
     async def attack(self, name: str, seconds: float, patience: float) -> dict[str, Any]:
-        words = (name, str(seconds))
+        words = [name, str(seconds)]
+        if self._domain is TrialDomain.SIGNED:
+            words.append(str(self.data))
         process = NamespaceProcess(
             "the attack", self.namespaces.command("stranger", "trials.attack", *words), self._log("attack")
         )
@@ -201,7 +210,7 @@ class AttackWorld:
             spaces.add_inner("hub", address)
         spaces.inhabit("user", [PUBLISHER, READER])
         spaces.inhabit("stranger", [STRANGER], [STRANGERS])
-        if self._victim is Victim.GATEWAY:
+        if self._victim is not Victim.HUB:
             spaces.inhabit("far", [OTHER_HUB])
             spaces.inhabit("core", [CORE_ADDRESS])
             spaces.wire("hub", "core", "stranger")
@@ -225,14 +234,13 @@ class AttackWorld:
         return []
 
     async def _start_gateways(self) -> list[str]:
-        secret = self.data / "domain.secret"
-        secret.touch(mode=0o600)
-        secret.write_text(secrets.token_hex() + "\n")
-        for name, file in configurations().items():
+        make_domain(self.data, self._domain)
+        for name, file in configurations(self._domain).items():
             path = self.data / f"{name}.toml"
             path.write_text(file)
             self.victims.append(await self._run(name, PSPH, "node" if name == "core" else "gateway", "-c", str(path)))
-        return [str(self.data / name / "node.sock") for name in ("hub", "far")]
+        sockets = [str(self.data / name / "node.sock") for name in ("hub", "far")]
+        return [*sockets, publisher_key(self.data)] if self._domain is TrialDomain.SIGNED else sockets
 
     async def _run(self, place: str, module: str, *words: str) -> NamespaceProcess:
         name = module if module != PSPH else words[0]
@@ -248,34 +256,6 @@ class AttackWorld:
 
 
 CORE_ADDRESS = "9.30.0.1"
-WIRE_ENDS = ("9.40.0.1", "9.40.0.2")
-WIRE_PORT = 4000
-UNUSED_PORT = 4001
-"""Where the gateway waits for a neighbour that is configured and not there: the stranger has its address."""
-
-
-def configurations() -> dict[str, str]:
-    """Of both gateways and the node between them."""
-    domain = 'domain = { secret_file = "domain.secret", rendezvous = ["core"], topology = ["core"] }\n'
-    hub, core = WIRE_ENDS
-    links = {
-        "hub": f'{{ udp = "{hub}:{WIRE_PORT}", peer = "{core}:{WIRE_PORT}" }}, '
-        f'{{ udp = "{HUB}:{UNUSED_PORT}", peer = "{STRANGER}:{UNUSED_PORT}" }}',
-        "core": f'{{ udp = "{core}:{WIRE_PORT}", peer = "{hub}:{WIRE_PORT}" }}, {{ ethernet = "far" }}',
-        "far": '{ ethernet = "core" }',
-    }
-    files = {}
-    for name, listed in links.items():
-        node = f'name = "{name}"\n{domain}links = [{listed}]\n'
-        if name == "core":
-            files[name] = f'{node}roles = ["rendezvous", "topology"]\ndata = "core"\nsocket = "core.sock"\n'
-        else:
-            address = HUB if name == "hub" else OTHER_HUB
-            files[name] = (
-                f'[store]\npath = "{name}"\n[hub]\nlisten = "{address}:80"\npublic_url = "http://{address}/"\n'
-                f"[node]\n{node}"
-            )
-    return {name: files[name] for name in ("core", "hub", "far")}
 
 
 def with_children(pid: int) -> list[int]:
