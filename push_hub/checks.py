@@ -2,7 +2,7 @@
 
 Rows are known by their number and the name in their callback, each in one of three states: in line, running, or
 waiting for its time. A network gets few checks at a time however many names it has, so that nobody can aim the hub at
-it, and one that does not answer holds up nobody else.
+it, and one that does not answer holds up nobody else. Names that nobody has connected to have half of the places.
 """
 
 import heapq
@@ -23,7 +23,7 @@ class CheckQueue:
 
     def __init__(self, concurrency: int, per_prefix: int, prefixes: KnownPrefixes) -> None:
         self._prefixes = prefixes
-        self._lines: FairQueue[int] = FairQueue(concurrency, per_prefix)
+        self._lines: FairQueue[int] = FairQueue(concurrency, per_prefix, max(1, concurrency // 2))
         self._rows: dict[int, _Row] = {}
         self._queued: set[int] = set()
         self._running: dict[int, str] = {}

@@ -6,7 +6,8 @@ around the address that a name was last connected to. No I/O, no clock: who conn
     prefix_of       address -> prefix: a /24 of IPv4, a /64 of IPv6
     KnownPrefixes   name -> prefix, as learned from connections
     Shares          who holds how many of a bounded number of lanes
-    FairQueue       what waits for a lane: prefixes take turns, and within one the names do
+    FairQueue       what waits for a lane: prefixes take turns, and within one the names do; names that nobody has
+                    connected to share a part of the lanes, those that led nowhere a small one
     TimeBudgets     seconds that each prefix has left
 
 How a share is kept although a name says nothing: a request is started under the prefix its name had last. When the
@@ -15,6 +16,7 @@ not made because that prefix has its share already, and what wanted it waits und
 """
 
 from collections import OrderedDict, deque
+from enum import IntEnum
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Generic, TypeVar
@@ -26,6 +28,10 @@ Item = TypeVar("Item")
 IPV4_BITS = 24
 IPV6_BITS = 64
 MAX_NAMES = 65_536
+_UNKNOWN, _NOWHERE = "~", "~~"
+"""What the prefixes begin with of names that nobody has connected to, and of those where it was tried in vain."""
+NOWHERE_PART = 4
+"""The names that led nowhere share this part of what unknown ones share."""
 ADDRESSES_KEPT = 4_096
 LONGEST_ADDRESS = 64
 """Characters: of IPv6 with a zone, and more."""
@@ -76,12 +82,14 @@ class KnownPrefixes:
     """Which prefix a name (`host` or `host:port`, as it stands in URLs) was last connected to.
 
     A name that nobody has connected to yet is counted with all unknown names below the same domain, so that a domain's
-    thousand names do not look like a thousand servers until they are known.
+    thousand names do not look like a thousand servers until they are known. Domains do not cost much either, and a name
+    server that never answers holds a lane for as long as a request may take: so what leads nowhere is remembered too.
     """
 
     def __init__(self, max_names: int = MAX_NAMES) -> None:
         self._max_names = max_names
         self._prefixes: OrderedDict[str, str] = OrderedDict()
+        self._nowhere: OrderedDict[str, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._prefixes)
@@ -98,16 +106,26 @@ class KnownPrefixes:
         prefix = prefix_of(address, port)
         self._prefixes[name] = prefix
         self._prefixes.move_to_end(name)
+        self._nowhere.pop(name, None)
         if len(self._prefixes) > self._max_names:
             self._prefixes.popitem(last=False)
         return prefix
+
+    def led_nowhere(self, name: str) -> None:
+        """A request ended before there was an address to connect to."""
+        if name not in self._prefixes:
+            self._nowhere[name] = None
+            self._nowhere.move_to_end(name)
+            if len(self._nowhere) > self._max_names:
+                self._nowhere.popitem(last=False)
 
     def _unconnected(self, name: str) -> str:
         host, port = _split(name)
         try:
             ip_address(host)
         except ValueError:
-            return "~" + ".".join(host.rstrip(".").split(".")[-2:])[:256]
+            kind = _NOWHERE if name in self._nowhere else _UNKNOWN
+            return kind + ".".join(host.rstrip(".").split(".")[-2:])[:256]
         return prefix_of(host, port)
 
 
@@ -130,14 +148,32 @@ def _split(name: str) -> tuple[str, int]:
     return host, int(port) if port.isascii() and port.isdigit() else 0
 
 
-class Shares:
-    """Lanes that prefixes hold: at most `total` in all, and `each` by one prefix."""
+class NameKind(IntEnum):
+    """How much is known of where a name leads."""
 
-    def __init__(self, total: int, each: int) -> None:
+    KNOWN = 0
+    UNKNOWN = 1
+    NOWHERE = 2
+
+
+def kind_of(prefix: str) -> NameKind:
+    if not prefix.startswith(_UNKNOWN):
+        return NameKind.KNOWN
+    return NameKind.NOWHERE if prefix.startswith(_NOWHERE) else NameKind.UNKNOWN
+
+
+class Shares:
+    """Lanes that prefixes hold: at most `total` in all, and `each` by one prefix; `unknown` by all unknown names."""
+
+    def __init__(self, total: int, each: int, unknown: int | None = None) -> None:
         self.total = total
         self.each = each
         self.held = 0
         self._held_by: dict[str, int] = {}
+        unknown = total if unknown is None else unknown
+        nowhere = max(1, unknown // NOWHERE_PART)
+        self._most = {NameKind.KNOWN: total, NameKind.UNKNOWN: unknown, NameKind.NOWHERE: nowhere}
+        self._held_of = dict.fromkeys(NameKind, 0)
 
     def held_by(self, prefix: str) -> int:
         return self._held_by.get(prefix, 0)
@@ -149,18 +185,22 @@ class Shares:
     def has_room_for(self, prefix: str) -> bool:
         return self._held_by.get(prefix, 0) < self.each
 
+    def has_room_of(self, kind: NameKind) -> bool:
+        return self.held < self.total and self._held_of[kind] < self._most[kind]
+
     def acquire(self, prefix: str) -> bool:
-        """Take a lane; False when there is none, or the prefix has its share."""
-        if self.held >= self.total or self._held_by.get(prefix, 0) >= self.each:
+        """Take a lane; False when there is none, or the prefix or its kind has its share."""
+        kind = kind_of(prefix)
+        if not self.has_room_of(kind) or self._held_by.get(prefix, 0) >= self.each:
             return False
-        self.held += 1
-        self._held_by[prefix] = self._held_by.get(prefix, 0) + 1
+        self._hold(prefix, kind)
         return True
 
     def release(self, prefix: str) -> None:
         """Give back a lane that was taken or moved to this prefix."""
         left = self._held_by[prefix] - 1
         self.held -= 1
+        self._held_of[kind_of(prefix)] -= 1
         if left:
             self._held_by[prefix] = left
         else:
@@ -173,9 +213,13 @@ class Shares:
         if self._held_by.get(after, 0) >= self.each:
             return False
         self.release(before)
-        self.held += 1
-        self._held_by[after] = self._held_by.get(after, 0) + 1
+        self._hold(after, kind_of(after))
         return True
+
+    def _hold(self, prefix: str, kind: NameKind) -> None:
+        self.held += 1
+        self._held_of[kind] += 1
+        self._held_by[prefix] = self._held_by.get(prefix, 0) + 1
 
 
 class _Waiting(Generic[Item]):
@@ -203,30 +247,43 @@ class _Waiting(Generic[Item]):
 class FairQueue(Generic[Item]):
     """What waits for a lane. `put` brings it in, `take` gives it a lane, `release` ends that.
 
-    Prefixes take turns, within one the names do, and within a name it is first come, first served.
+    Prefixes take turns, within one the names do, and within a name it is first come, first served. What leads to known
+    places, to unknown ones and nowhere takes turns too, as far as its kind has lanes.
     """
 
-    def __init__(self, total: int, each: int) -> None:
-        self.shares = Shares(total, each)
-        self._ready: OrderedDict[str, _Waiting[Item]] = OrderedDict()
+    def __init__(self, total: int, each: int, unknown: int | None = None) -> None:
+        self.shares = Shares(total, each, unknown)
+        self._ready: dict[NameKind, OrderedDict[str, _Waiting[Item]]] = {kind: OrderedDict() for kind in NameKind}
         """Prefixes that wait and have not got their share; the first is next."""
+        self._turns = deque(NameKind)
         self._held: dict[str, _Waiting[Item]] = {}
         """Prefixes that wait and have their share."""
 
     def put(self, prefix: str, name: str, item: Item) -> None:
-        lines = self._held.get(prefix) or self._ready.get(prefix)
+        ready = self._ready[kind_of(prefix)]
+        lines = self._held.get(prefix) or ready.get(prefix)
         if lines is None:
             lines = _Waiting()
             if self.shares.has_room_for(prefix):
-                self._ready[prefix] = lines
+                ready[prefix] = lines
             else:
                 self._held[prefix] = lines
         lines.put(name, item)
 
     def take(self) -> tuple[str, Item] | None:
         """The next item and the prefix it holds a lane under, until `release`. None when nothing can start now."""
-        while self._ready and self.shares.has_room:
-            prefix, lines = self._ready.popitem(last=False)
+        for kind in tuple(self._turns):
+            found = self._take(kind)
+            if found is not None:
+                self._turns.remove(kind)
+                self._turns.append(kind)
+                return found
+        return None
+
+    def _take(self, kind: NameKind) -> tuple[str, Item] | None:
+        ready = self._ready[kind]
+        while ready and self.shares.has_room_of(kind):
+            prefix, lines = ready.popitem(last=False)
             if not self.shares.acquire(
                 prefix
             ):  # its share went to lanes that were moved here, or taken without an item
@@ -234,7 +291,7 @@ class FairQueue(Generic[Item]):
                 continue
             item = lines.take()
             if lines.by_name:
-                (self._ready if self.shares.has_room_for(prefix) else self._held)[prefix] = lines
+                (ready if self.shares.has_room_for(prefix) else self._held)[prefix] = lines
             return prefix, item
         return None
 
@@ -255,7 +312,7 @@ class FairQueue(Generic[Item]):
 
     def _let_in(self, prefix: str) -> None:
         if prefix in self._held and self.shares.has_room_for(prefix):
-            self._ready[prefix] = self._held.pop(prefix)
+            self._ready[kind_of(prefix)][prefix] = self._held.pop(prefix)
 
 
 class TimeBudgets:

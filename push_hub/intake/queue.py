@@ -1,6 +1,7 @@
 """Which topic is fetched next. No I/O, no clock.
 
-Rules: one fetch at a time for a topic; at most so many at once, and so many for one network; networks take turns,
+Rules: one fetch at a time for a topic; at most so many at once, so many for one network, and half of all for names that
+nobody has connected to; networks take turns,
 within one the names do, and within a name topics go in the order they were asked for. Asking for a topic that waits
 changes nothing (the coming fetch will see what the ping was about); asking for one that is being fetched makes it
 wait for one more turn, because the running fetch may have read the old content.
@@ -23,7 +24,7 @@ class _Fetching:
 class FetchQueue:
     def __init__(self, max_fetches: int, max_per_prefix: int, prefixes: KnownPrefixes) -> None:
         self._prefixes = prefixes
-        self._lines: FairQueue[str] = FairQueue(max_fetches, max_per_prefix)
+        self._lines: FairQueue[str] = FairQueue(max_fetches, max_per_prefix, max(1, max_fetches // 2))
         self._waiting: set[str] = set()
         self._active: dict[str, _Fetching] = {}
         self._later: dict[str, tuple[float, str]] = {}

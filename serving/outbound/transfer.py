@@ -143,6 +143,8 @@ class Transfer:
             return AddressRefusedError(NO_ADDRESS)
         if self.taken is not None:
             return ShareTakenError(self.taken)
+        if code in _NO_ADDRESS_YET and not self.getinfo(pycurl.PRIMARY_IP):
+            self.setup.prefixes.led_nowhere(name_in(self.url))
         reached = self.getinfo(pycurl.REQUEST_SIZE) > 0  # something of the request was sent
         if code == pycurl.E_OPERATION_TIMEDOUT:
             return OutboundTimeoutError(f"no complete answer within {self.timeout:g} seconds", reached=reached)
@@ -310,6 +312,7 @@ _AUTHORITY_FILES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca
 # Looked up once: these are used for every delivery.
 _RESPONSE_CODE, _RETRY_AFTER = pycurl.RESPONSE_CODE, pycurl.RETRY_AFTER
 _FIRST_NOT_SUCCESS = 300
+_NO_ADDRESS_YET = frozenset((pycurl.E_COULDNT_RESOLVE_HOST, pycurl.E_OPERATION_TIMEDOUT))
 _FAILURES = {
     pycurl.E_COULDNT_RESOLVE_HOST: NO_ADDRESS,
     pycurl.E_COULDNT_CONNECT: "no connection could be made",

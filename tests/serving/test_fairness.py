@@ -85,13 +85,47 @@ def test_prefixes_take_turns_and_names_within_them() -> None:
     assert len(taken) == 31
 
 
+@pytest.mark.parametrize("kind", ["unknown", "nowhere"])
+def test_names_that_nobody_has_connected_to_leave_lanes_to_those_that_are_known(kind: str) -> None:
+    """Domains whose name servers never answer hold a lane for as long as a request may take."""
+    prefixes = KnownPrefixes()
+    queue: FairQueue[str] = FairQueue(total=32, each=4, unknown=16)
+    for number in range(1000):
+        name = f"www.silent-{number}.example"
+        if kind == "nowhere":
+            prefixes.led_nowhere(name)
+        queue.put(prefixes.of(name), name, name)
+    assert len(list(iter(queue.take, None))) == (16 if kind == "unknown" else 4)
+    prefixes.learn("feed.example", "192.0.2.1", 80)
+    queue.put(prefixes.of("feed.example"), "feed.example", "known")
+    queue.put(prefixes.of("new.example.net"), "new.example.net", "new")
+    taken = [item for _, item in iter(queue.take, None)]
+    assert taken == (["known"] if kind == "unknown" else ["known", "new"])
+
+
+def test_what_led_nowhere_is_remembered_until_it_leads_somewhere() -> None:
+    prefixes = KnownPrefixes(max_names=2)
+    prefixes.led_nowhere("a.example")
+    assert prefixes.of("a.example") == "~~a.example"
+    assert prefixes.of("b.a.example") == "~a.example"
+    assert prefixes.learn("a.example", "192.0.2.1", 80) == prefixes.of("a.example") == "192.0.2.0/24"
+    prefixes.led_nowhere("a.example")  # its name server failed once: where it is is known all the same
+    assert prefixes.of("a.example") == "192.0.2.0/24"
+    for name in ("x.example", "y.example", "z.example"):
+        prefixes.led_nowhere(name)
+    assert [prefixes.of(name) for name in ("x.example", "z.example")] == ["~x.example", "~~z.example"]
+
+
+PREFIXES = ("a", "b", "~u", "~v", "~~n", "~~m")
+KINDS = {"a": "known", "b": "known", "~u": "unknown", "~v": "unknown", "~~n": "nowhere", "~~m": "nowhere"}
+MOST_OF = {"known": 4, "unknown": 2, "nowhere": 1}
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("put"), st.sampled_from("abc"), st.sampled_from("xy")),
+        st.tuples(st.just("put"), st.sampled_from(PREFIXES), st.sampled_from("xy")),
         st.tuples(st.just("take"), st.just(""), st.just("")),
-        st.tuples(st.just("acquire"), st.sampled_from("abc"), st.just("")),
-        st.tuples(st.just("release"), st.sampled_from("abc"), st.just("")),
-        st.tuples(st.just("move"), st.sampled_from("abc"), st.sampled_from("abc")),
+        st.tuples(st.just("acquire"), st.sampled_from(PREFIXES), st.just("")),
+        st.tuples(st.just("release"), st.sampled_from(PREFIXES), st.just("")),
+        st.tuples(st.just("move"), st.sampled_from(PREFIXES), st.sampled_from("ab")),
     ),
     max_size=60,
 )
@@ -100,26 +134,31 @@ STEPS = st.lists(
 @given(STEPS)
 def test_any_order_of_events(steps: list[tuple[str, str, str]]) -> None:
     """Bounds hold, nothing is lost or doubled, and what can start does start."""
-    queue: FairQueue[int] = FairQueue(total=4, each=2)
+    queue: FairQueue[int] = FairQueue(total=4, each=2, unknown=2)
     held: Counter[str] = Counter()
+
+    def has_room(prefix: str) -> bool:
+        of_kind = sum(count for other, count in held.items() if KINDS[other] == KINDS[prefix])
+        return held.total() < 4 and of_kind < MOST_OF[KINDS[prefix]] and held[prefix] < 2
+
     waiting: dict[tuple[str, str], deque[int]] = {}
     for number, (what, one, other) in enumerate(steps):
         if what == "put":
             queue.put(one, other, number)
             waiting.setdefault((one, other), deque()).append(number)
         elif what == "take":
-            can = held.total() < 4 and any(line and held[key[0]] < 2 for key, line in waiting.items())
+            can = any(line and has_room(key[0]) for key, line in waiting.items())
             found = queue.take()
             assert (found is not None) == can
             if found is not None:
                 prefix, item = found
-                assert held[prefix] < 2
+                assert has_room(prefix)
                 held[prefix] += 1
                 assert item in [
                     line.popleft() for key, line in waiting.items() if line and key[0] == prefix and line[0] == item
                 ]
         elif what == "acquire":
-            can = held.total() < 4 and held[one] < 2
+            can = has_room(one)
             assert queue.acquire(one) == can
             held[one] += can
         elif what == "release" and held[one]:

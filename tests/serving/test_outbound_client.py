@@ -322,6 +322,19 @@ async def test_a_name_is_known_by_where_it_was_connected_to_whoever_asked(client
         assert client.prefixes.of(alias) == client.prefixes.of(where) == f"127.0.0.1:{port}"
 
 
+async def test_a_name_without_an_address_is_known_to_lead_nowhere_and_a_closed_port_is_not(
+    client: OutboundClient,
+) -> None:
+    closed = socket.create_server(("127.0.0.1", 0))
+    port = closed.getsockname()[1]
+    closed.close()
+    for name in ("www.nowhere.invalid", f"127.0.0.1:{port}"):
+        with pytest.raises(OutboundError):
+            await client.request("GET", f"http://{name}/", headers={}, body=None, timeout=20, max_bytes=100)
+    assert client.prefixes.of("www.nowhere.invalid") == "~~nowhere.invalid"
+    assert client.prefixes.of(f"127.0.0.1:{port}") == f"127.0.0.1:{port}"
+
+
 async def test_no_connection_is_made_to_a_prefix_that_has_its_share(client: OutboundClient) -> None:
     asked: list[str] = []
 

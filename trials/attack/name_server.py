@@ -17,7 +17,7 @@ import dns.rcode
 import dns.rdatatype
 import dns.rrset
 
-from trials.attack.places import FIXED_NAMES, NAME_SERVER, STRANGERS_ZONE
+from trials.attack.places import FIXED_NAMES, NAME_SERVER, SILENT, STRANGERS_ZONE
 
 PORT = 53
 MAX_ASKED = 100_000
@@ -51,6 +51,8 @@ class NamesByRule:
         try:
             asked = dns.message.from_wire(query)
         except dns.exception.DNSException:
+            return None
+        if f".{SILENT}" in asked.question[0].name.to_text().lower():
             return None
         response = dns.message.make_response(asked)
         response.flags |= dns.flags.AA

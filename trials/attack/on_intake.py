@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from perf.loopback import LoopbackRequest, Reply, answer
-from trials.attack.places import STRANGER, stranger_address, stranger_name
+from trials.attack.places import STRANGER, silent_name, stranger_address, stranger_name
 from trials.attack.stranger import MEBIBYTE, Attack, Stranger, confirms, host_of
 
 ATOM = "application/atom+xml"
@@ -101,6 +101,24 @@ async def hundred_names(stranger: Stranger) -> None:
         await stranger.pause(1.0)
 
 
+async def silent_names(stranger: Stranger) -> None:
+    """Topics and callbacks in two hundred domains whose name servers never answer, pinged and subscribed to."""
+    served = Feeds(stranger, lambda turn: feed(2, turn=turn))
+    await stranger.listen(served)
+    topics = [f"http://{silent_name(str(number))}/feed" for number in range(200)]
+    reader = f"http://{stranger_name('reader')}/callback"
+    await stranger.together(stranger.subscribe(one, f"{reader}/{number}") for number, one in enumerate(topics))
+    number = 0
+    while stranger.goes_on:
+        for at in range(0, len(topics), 50):
+            await stranger.ping(*topics[at : at + 50])
+        await stranger.together(
+            stranger.subscribe(topic("plain"), f"http://{silent_name(f'c{number + n}')}/callback") for n in range(100)
+        )
+        number += 100
+        await stranger.pause(1.0)
+
+
 ATTACKS = (
     Attack("unwanted-pings", "pings of big feeds that nobody wants, from 256 networks", unwanted),
     Attack(
@@ -111,5 +129,6 @@ ATTACKS = (
         memory=192 * MEBIBYTE,
         disk=200 * MEBIBYTE,
     ),
+    Attack("silent-names", "200 domains whose name servers never answer, as topics and callbacks", silent_names),
     Attack("hundred-names", "pings of 100 names on one server that does not answer", hundred_names),
 )

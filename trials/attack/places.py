@@ -40,6 +40,7 @@ FIXED_NAMES = {
     "other-hub.example.": OTHER_HUB,
 }
 STRANGERS_ZONE = "stranger.example."
+SILENT = "silent-"
 
 
 def stranger_name(label: str, address: str = STRANGER) -> str:
@@ -51,6 +52,11 @@ def turning_name(label: str, first: str, then: str) -> str:
     """A name that leads to one address when it is looked up the first time, and to another one from then on."""
     ways = "--".join(address.replace(".", "-") for address in (first, then))
     return f"{label}.turns-{ways}.{STRANGERS_ZONE}".rstrip(".")
+
+
+def silent_name(label: str) -> str:
+    """A name of a domain of its own, whose name server never answers."""
+    return f"www.{SILENT}{label}.example"
 
 
 def stranger_address(number: int) -> str:
