@@ -23,6 +23,7 @@ listen = "127.0.0.1:8080"           # port 0: a free one
 allow_private = false               # callbacks and topics on loopback and private addresses (to try things out)
 topics = []                         # when given, serve only topics below these addresses
 only_own_self = false               # deny a topic whose document names another address as its own
+aliases = {}                        # own addresses believed unseen: { "http://a.example/" = "https://b.example/" }
 poll = false                        # look by itself at topics whose publishers do not ping
 poll_min = 300.0                    # seconds
 poll_max = 86400.0                  # a topic that never changes is looked at this rarely

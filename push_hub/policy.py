@@ -10,15 +10,15 @@ from push_hub.intake.config import IntakeConfig
 from push_hub.intake.ports import Fetch
 from push_hub.intake.source import FetchFailedError, Validators, fetch_document
 from push_hub.ports import PublisherPolicy, Validator
-from push_hub.protocol.urls import UrlError, normalised
+from push_hub.protocol.urls import UrlError, beginning, normalised
 
 
 class OnlyTopics:
     """H15: topics below the given addresses and no others, to be subscribed to or pinged."""
 
     def __init__(self, prefixes: Sequence[str]) -> None:
-        """Raises `UrlError`. A bare host is taken with its slash, so that it does not match a longer host name."""
-        self._prefixes = tuple(_with_path(normalised(prefix)) for prefix in prefixes)
+        """Raises `UrlError`."""
+        self._prefixes = tuple(beginning(prefix) for prefix in prefixes)
 
     async def refusal(self, topic: str, callback: str) -> str | None:
         return self._refusal(topic)
@@ -76,7 +76,3 @@ class AllOf:
             if reason is not None:
                 return reason
         return None
-
-
-def _with_path(prefix: str) -> str:
-    return prefix if "/" in prefix.split("://", 1)[1] else f"{prefix}/"

@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -27,7 +27,7 @@ from push_hub.canary import CanaryConfig
 from push_hub.diagnostics import DiagnosticsConfig
 from push_hub.hub import Hub, HubConfig
 from push_hub.intake import IntakeConfig
-from push_hub.protocol.urls import UrlError, normalised
+from push_hub.protocol.urls import UrlError, beginning, normalised
 from push_hub.server import ServerConfig
 from serving.tls import CertificateReplaced, TlsError, TlsFiles, TlsPort
 from storage import StorageError
@@ -91,6 +91,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--only-own-self",
         action="store_true",
         help="deny a topic whose document names another address as its own (one fetch for each subscription)",
+    )
+    parser.add_argument(
+        "--alias",
+        action="append",
+        default=[],
+        metavar="URL=URL",
+        help="topics below the first may say that their own address is below the second; may be repeated (without it,"
+        " an address on another origin counts when it gives the same document)",
     )
     parser.add_argument("--poll", action="store_true", help="look by itself at topics whose publishers do not ping")
     parser.add_argument(
@@ -213,7 +221,7 @@ def run(args: argparse.Namespace) -> int:
         allow_private=args.allow_private,
         topics=tuple(args.topics),
         only_own_self=args.only_own_self,
-        intake=IntakeConfig(max_body_bytes=args.max_document, poll=args.poll),
+        intake=IntakeConfig(max_body_bytes=args.max_document, poll=args.poll, aliases=_aliases(args.alias)),
         bounds=SubscriptionBounds(
             args.max_subscriptions,
             args.max_subscriptions_per_network,
@@ -323,6 +331,17 @@ def _tls(certificate: Path | None, key: Path | None) -> TlsFiles | None:
     except TlsError as error:
         raise CommandError(f"--tls-certificate: {error}") from error
     return files
+
+
+def _aliases(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    found = []
+    for text in given:
+        here, equals, there = text.partition("=http")
+        try:
+            found.append((beginning(here), beginning(f"http{there}" if equals else "")))
+        except UrlError as error:
+            raise CommandError(f"--alias {text}: expected URL=URL; one of them {error}") from None
+    return tuple(found)
 
 
 def _tokens(path: Path | None, option: str) -> tuple[str, ...]:

@@ -18,6 +18,10 @@ class IntakeConfig:
     """Failed fetches of one network that are kept for another try; above it the next ping is waited for."""
     max_body_bytes: int = 8 * 1024 * 1024
     fetch_timeout: float = 20.0
+    self_timeout: float = 5.0
+    """Of a look at the address on another origin that a document says is its own."""
+    aliases: tuple[tuple[str, str], ...] = ()
+    """Beginnings of topics, and of addresses that their documents may name as their own without a look."""
     max_redirects: int = 5
     permanent_redirect_trust: float = 86_400.0
     """How long a permanent redirect is taken without asking the old address again."""

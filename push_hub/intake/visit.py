@@ -27,6 +27,7 @@ from push_hub.intake.events import (
     TopicFetched,
 )
 from push_hub.intake.inspection import DocumentInspector, Inspection
+from push_hub.intake.own_address import OwnAddresses
 from push_hub.intake.ports import FeedReader, Fetch, PublicationSink, reason_of
 from push_hub.intake.queue import FetchQueue
 from push_hub.intake.schedule import PollPlan, Seen, max_age, plan_poll, retry_after
@@ -90,6 +91,7 @@ class Visits:
         self._fetch = fetch
         self._sink = sink
         self._inspector = DocumentInspector(store, reader, threads)
+        self._own_addresses = OwnAddresses(fetch, config, threads, clock)
         self._threads = threads
         self._config = config
         self._clock = clock
@@ -297,10 +299,12 @@ class Visits:
             links = await self._threads.run_on(
                 fetched.body, discover, fetched.headers, content_type, fetched.body, fetched.url
             )
-            self_url = links.self_url or topic
             is_news = look.changed
             if is_news and (early is None or source.pinged_until is not None):
                 is_news = not await self._was_published(topic, look.content, source)
+            if is_news:
+                counted = partial(self._lanes.moved, topic)
+                self_url = await self._own_addresses.believed(topic, links.self_url, fetched, counted)
         plan: PollPlan | None = None
         if self._config.poll:
             seen = Seen(

@@ -90,3 +90,12 @@ def _check_shape(url: str) -> None:
         raise UrlError("must not contain a user name or password")
     if "%" in host:
         raise UrlError("has a percent sign in its host")
+
+
+def beginning(prefix: str) -> str:
+    """How the URLs below an address begin. Raises `UrlError`.
+
+    A bare host is taken with its slash, so that it does not match a longer host name.
+    """
+    url = normalised(prefix)
+    return url if "/" in url.split("://", 1)[1] else f"{url}/"

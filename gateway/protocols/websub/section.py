@@ -16,7 +16,7 @@ from push_hub.diagnostics import DiagnosticsConfig
 from push_hub.hub import HubConfig
 from push_hub.intake import IntakeConfig
 from push_hub.protocol.leases import LeasePolicy
-from push_hub.protocol.urls import UrlError, normalised
+from push_hub.protocol.urls import UrlError, beginning, normalised
 from push_hub.server import ServerConfig
 from push_hub.sse import HubStreamConfig
 from push_hub.verifier import IntentVerifierConfig
@@ -40,6 +40,7 @@ class HubSection(Struct, frozen=True, forbid_unknown_fields=True):
     allow_private: bool = False
     topics: tuple[str, ...] = ()
     only_own_self: bool = False
+    aliases: dict[str, str] = {}
     poll: bool = False
     poll_min: Seconds = 300.0
     poll_max: Seconds = 86_400.0
@@ -115,6 +116,7 @@ def hub_config(sections: Sections) -> HubConfig:
             poll=hub.poll,
             poll_min=hub.poll_min,
             poll_max=hub.poll_max,
+            aliases=_aliases(hub.aliases),
         ),
         server=ServerConfig(
             max_body=limits.request_bytes,
@@ -144,6 +146,13 @@ def hub_config(sections: Sections) -> HubConfig:
         memory=sections.memory,
         tls=sections.tls("hub.tls", hub.tls),
     )
+
+
+def _aliases(aliases: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    try:
+        return tuple((beginning(here), beginning(there)) for here, there in aliases.items())
+    except UrlError as error:
+        raise SectionError("hub.aliases", f'expected "URL" = "URL": {error}') from None
 
 
 def _hosts(hosts: dict[str, str]) -> tuple[tuple[str, str], ...]:

@@ -90,10 +90,20 @@ async def test_h51_links_to_hub_and_self_in_one_header(world: World) -> None:
 
 
 async def test_h51_self_is_the_canonical_address_that_was_discovered(world: World) -> None:
+    canonical = world.publisher.url("/canonical")
+    world.publisher.extra_headers = {"Link": f'<{canonical}>; rel="self"'}
+    await world.ask("subscribe")
+    (link,) = (await world.publish(atom(1))).headers.getall("Link")
+    assert f'<{canonical}>; rel="self"' in link
+
+
+async def test_h51_self_on_another_origin_is_not_believed_by_itself(world: World) -> None:
+    """Anybody may write anybody's address into a document."""
     world.publisher.extra_headers = {"Link": '<https://canonical.example/feed>; rel="self"'}
     await world.ask("subscribe")
     (link,) = (await world.publish(atom(1))).headers.getall("Link")
-    assert '<https://canonical.example/feed>; rel="self"' in link
+    assert f'<{world.topic}>; rel="self"' in link
+    assert "canonical.example" not in link
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])

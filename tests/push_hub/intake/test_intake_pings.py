@@ -280,6 +280,6 @@ async def test_a_fat_ping_is_published_and_known_afterwards(hub: Setup) -> None:
 
 
 async def test_the_self_link_of_the_document_is_handed_on(hub: Setup) -> None:
-    hub.origin.set("/feed", atom([], self_url="http://example.org/canonical"), Content_Type=ATOM)
+    hub.origin.set("/feed", atom([], self_url=hub.url("/canonical")), Content_Type=ATOM)
     await hub.ping("/feed")
-    assert hub.database.read("SELECT self_url FROM publications") == [("http://example.org/canonical",)]
+    assert hub.database.read("SELECT self_url FROM publications") == [(hub.url("/canonical"),)]
