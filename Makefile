@@ -33,7 +33,7 @@ bench: $(VENV)/.dev ## a quick suite of workloads and one report of it, in under
 	@test ! -e $(BENCH)/runs || { echo "make: $(BENCH)/runs is there already: move it away, or give BENCH=DIR" >&2; exit 2; }
 	@mkdir -p $(BENCH)
 	$(BIN)/psph bench matching --quick --out $(BENCH)/matching.json
-	$(BIN)/psph bench traces --quick --result $(BENCH)/traces.json
+	$(BIN)/psph bench traces --quick --out $(BENCH)/traces.json
 	$(BIN)/psph bench workload suite --quick --run $(BENCH)/runs --out $(BENCH)/workloads.json
 	$(BIN)/psph report $(BENCH_FIRST:%=$(BENCH)/runs/%) $$(ls -d $(BENCH)/runs/* | grep -v $(BENCH_FIRST:%=-e /%$$)) \
 	  --matching $(BENCH)/matching.json --out $(BENCH)/report

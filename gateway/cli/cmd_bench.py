@@ -3,13 +3,17 @@
 import argparse
 import json
 import sys
+import time
+from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 
 from gateway import __version__
 from gateway.cli.errors import CommandError
 from perf.bench import BENCHMARKS, load
-from perf.bench.family import BenchError, Benchmark, BenchOutcome
+from perf.bench.family import BenchError, Benchmark, BenchOutcome, unit_of
 from perf.bench.table import print_outcome
+from perf.traces.run import software_version, this_machine
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -29,11 +33,12 @@ def run(args: argparse.Namespace) -> int:
     options = benchmark_parser(benchmark).parse_args(args.arguments)
     if options.out is not None and not options.out.parent.is_dir():
         raise CommandError(f"--out: the directory {options.out.parent} does not exist")
+    begun, started = time.time(), time.monotonic()
     try:
         outcome = benchmark.run(options)
     except BenchError as error:
         raise CommandError(str(error)) from None
-    document = as_document(benchmark.name, outcome)
+    document = as_document(benchmark.name, outcome, begun, time.monotonic() - started)
     if options.out is not None:
         options.out.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     if options.json:
@@ -58,13 +63,25 @@ def benchmark_parser(benchmark: Benchmark) -> argparse.ArgumentParser:
     return parser
 
 
-def as_document(name: str, outcome: BenchOutcome) -> dict[str, object]:
+def as_document(name: str, outcome: BenchOutcome, begun: float, seconds: float) -> dict[str, object]:
+    """Everything that a figure depends on goes with it."""
+    columns = outcome.results[0] if outcome.results else {}
     return {
         "bench": name,
         "version": __version__,
+        "commit": software_version(),
+        "machine": asdict(this_machine()),
+        "begun": datetime.fromtimestamp(begun, UTC).isoformat(timespec="seconds"),
+        "seconds": round(seconds, 1),
         "parameters": outcome.parameters,
+        "units": {column: unit for column in columns if (unit := unit_of(column)) is not None},
         "results": outcome.results,
         "bars": [
-            {"name": bar.label, "value": bar.value, "bound": bar.bound, "holds": bar.holds} for bar in outcome.bars
+            {
+                "name": bar.label, "value": bar.value, "interval": bar.interval, "bound": bar.bound,
+                "holds": bar.holds,
+            }
+            for bar in outcome.bars
         ],
-    }
+        "remarks": list(outcome.remarks),
+    }  # fmt: skip

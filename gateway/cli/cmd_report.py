@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = (
         "examples:\n"
-        "  psph bench traces --rows 100000 --out /tmp/run     make a run to look at\n"
+        "  psph bench traces --rows 100000 --run /tmp/run     make a run to look at\n"
         "  psph report /tmp/run --out /tmp/report             then open /tmp/report/report.html\n"
         "  psph report --compare before after                 is `after` slower than `before`? Exits with 1 if so\n"
         "  psph report --live /tmp/run                        a table that follows a run while it is traced\n"

@@ -2,7 +2,7 @@
 
     publisher -ping-> gateway n0 ==n0==n1==...==n8== gateway n1, n3 or n8 -POST-> subscriber        and a hub alone
 
-Hub and gateways are processes with their defaults, as an operator runs them. The network's nodes are in this process on
+Hub and gateways are processes, as an operator runs them but for the canary. The network's nodes are in this process on
 in-process links, and so are publisher and callbacks: one clock sees both ends. Rendezvous and topology manager are at
 a node where no gateway is, as in `docker-compose.yml`. One publication is under way at a time, and the ways take turns,
 so that what else the machine does falls on all of them alike.
@@ -23,7 +23,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import uvloop
 
 from identifiers import DEFAULT_NAMING, Topic
-from perf.bench.family import Bar, BenchError, BenchOutcome, Row, Sense, Ticker, percentile, progress_bar
+from perf.bench.family import GATEWAYS_ARE, Bar, BenchError, BenchOutcome, Row, Sense, Ticker, percentile, progress_bar
 from perf.loopback import LoopbackClient, LoopbackRequest, Reply, Server, answer
 from perf.processes import Part, ProcessFailedError
 from psirp_stack.emulation.network import EmulatedNetwork, socket_of
@@ -137,6 +137,7 @@ class CrossingBench:
                 rows,
                 [self._bar(delays)],
                 (
+                    GATEWAYS_ARE,
                     "delays are in ms; p50 / hub alone is the ratio within this run, size by size",
                     "ProcessD: subscribing at a node until the feed is there",
                     "TotalPushD: hub.mode=subscribe until its callback has the feed, intent check included",

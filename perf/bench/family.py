@@ -34,6 +34,8 @@ class Bar:
     value: float
     sense: Sense
     bound: float
+    interval: tuple[float, float] | None = None
+    """Where the value lies with 95 %, for one that is the median of rounds."""
 
     @property
     def holds(self) -> bool:
@@ -100,3 +102,39 @@ def percentile(sorted_values: Sequence[float], fraction: float) -> float:
     if not sorted_values:
         return math.nan
     return sorted_values[min(len(sorted_values), max(1, math.ceil(fraction * len(sorted_values)))) - 1]
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Where the median lies with at least 95 %: two of the values, whatever their distribution. None when too few."""
+    ordered, count = sorted(values), len(values)
+    below, chance = 0, 0.0
+    while (chance := chance + math.comb(count, below) / 2**count) <= 0.025:
+        below += 1
+    return (ordered[below - 1], ordered[count - below]) if below else None
+
+
+UNITS = {
+    "us": "µs",
+    "ms": "ms",
+    "s": "s",
+    "seconds": "s",
+    "mb": "MB",
+    "mib": "MiB",
+    "kb": "kB",
+    "bytes": "bytes",
+    "µs": "µs",
+}
+
+
+def unit_of(column: str) -> str | None:
+    """What a column's name says: `p50_us`, `p50 ms`, `deliveries/s`."""
+    if column.endswith("/s"):
+        return "1/s"
+    return UNITS.get(column.replace("_", " ").split(" ")[-1].lower())
+
+
+GATEWAYS_ARE = (
+    "gateways and hubs have their defaults, but for what a measurement on one machine needs: private addresses are "
+    "allowed, the canary is off"
+)
+"""Said beside figures: what is switched off or raised is no default."""

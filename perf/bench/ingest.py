@@ -3,7 +3,8 @@
     publisher <-GET- hub or gateway == nodes == gateway -POST-> callback        many topics, one callback each
 
 The bare loop does what no hub can leave out (accept a ping, read the topic, hash, insert in a transaction that is
-committed in groups, post) with the same libraries, and nothing else. All systems are processes with their defaults;
+committed in groups, post) with the same libraries, and nothing else. All systems are processes with their defaults but
+for the canary, which is off, and a publisher's token;
 publisher, pings and callbacks are in this one, with one clock. Load is offered in an open loop: pings are sent at times
 that were fixed before, at random distances, whatever became of those before.
 
@@ -21,7 +22,7 @@ from pathlib import Path
 
 import uvloop
 
-from perf.bench.family import Bar, BenchError, BenchOutcome, Row, Sense, Ticker, percentile, progress_bar
+from perf.bench.family import GATEWAYS_ARE, Bar, BenchError, BenchOutcome, Row, Sense, Ticker, percentile, progress_bar
 from perf.bench.ingest_chart import draw
 from perf.bench.ingest_load import LATE, IngestLoad, OfferedStep, worlds
 from perf.bench.ingest_systems import (
@@ -122,6 +123,7 @@ class IngestBench:
             rows,
             [*self._rate_bars(), *self._alone_bars(alone), *self._low_bars(low)],
             (
+                f"{GATEWAYS_ARE}, and a publisher's token lifts the limits for one client",
                 "rate: the highest that is followed; p50 and p99, in ms, and CPU, in ms a publication, at half of it",
                 "CPU: of all processes of a system: event loops, threads that store, others, parsers, mere nodes",
                 f"one publication at a time, p50 in ms: {_listed(alone)}",

@@ -10,7 +10,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,8 +66,10 @@ class PlainDict:
 
 
 class Bloom:
-    def __init__(self, topics: Sequence[Topic]) -> None:
-        self._filter = BloomFilter(max(BLOOM_CAPACITY, len(topics)), BLOOM_ERROR_RATE)
+    """Made for so many topics: as many as the prototype's, however few there are, or as many as there are."""
+
+    def __init__(self, topics: Sequence[Topic], capacity: int) -> None:
+        self._filter = BloomFilter(max(capacity, len(topics)), BLOOM_ERROR_RATE)
         for topic in topics:
             self._filter.add(bytes(DEFAULT_NAMING.of_topic(topic)), skip_check=True)
 
@@ -123,9 +125,10 @@ KEYINGS: Final = (
 
 class Matching:
     name = "matching"
-    description = f"""Find a topic among many: list scan, pybloom-live (for {BLOOM_CAPACITY:,} topics at \
-{BLOOM_ERROR_RATE:%} false positives),
-our registry (SQLite behind a Bloom guard) and a plain dict; keyed by topic and by subscriber.
+    description = f"""Find a topic among many: list scan, pybloom-live at {BLOOM_ERROR_RATE:%} false positives (for \
+{BLOOM_CAPACITY:,} topics as in the
+prototype, and for as many as there are), our registry (SQLite behind a Bloom guard) and a plain dict; keyed by topic
+and by subscriber.
 
 Times are microseconds for one publication: one look-up when keyed by topic, one for each of {SUBSCRIBERS} subscribers
 when keyed by subscriber. Known: the topic is there. Unknown: it is not. Hashing the name is left out.
@@ -144,14 +147,14 @@ bar: the registry's p50 at the largest size is at most {GROWTH_BOUND:g} times it
             sizes = (*sizes, FULL_SIZE)
         rng = random.Random(options.seed)  # noqa: S311
         rows: list[Row] = []
-        with progress_bar("matching", total=len(sizes) * len(KEYINGS) * 4 + len(CROSSING_SIZES)) as tick:
+        with progress_bar("matching", total=len(sizes) * len(KEYINGS) * 5 + len(CROSSING_SIZES)) as tick:
             for keying in KEYINGS:
                 for size in sizes:
                     rows += _measure_size(keying, size, rng, tick)
-            crossing = _crossing(rng, tick)
+            crossings = _crossings(rng, tick)
         small, large = (_registry_p50(rows, size) for size in (1_000, max(sizes)))
         bars = [Bar(f"registry p50 at {max(sizes):,} topics / at 1,000", large / small, Sense.AT_MOST, GROWTH_BOUND)]
-        return BenchOutcome(_parameters(options, sizes), rows, bars, _remarks(crossing, rows, max(sizes)))
+        return BenchOutcome(_parameters(options, sizes), rows, bars, _remarks(crossings, rows, max(sizes)))
 
 
 BENCHMARK = Matching()
@@ -177,7 +180,8 @@ def _measure_size(keying: Keying, size: int, rng: random.Random, tick: Ticker) -
     with tempfile.TemporaryDirectory(prefix="psph-bench-") as directory:
         makers: dict[str, Callable[[], Structure]] = {
             "list": lambda: ListScan(topics),
-            "bloom": lambda: Bloom(topics),
+            "bloom": lambda: Bloom(topics, BLOOM_CAPACITY),
+            "bloom, sized": lambda: Bloom(topics, len(topics)),
             "registry": lambda: OurRegistry(topics, Path(directory)),
             "dict": lambda: PlainDict(topics),
         }
@@ -241,16 +245,23 @@ def _look_up_times(structure: Structure, keying: Keying, numbers: Sequence[int])
     return sorted(times)
 
 
-def _crossing(rng: random.Random, tick: Ticker) -> float | None:
-    """From how many topics on the list is slower than the Bloom filter, half of the look-ups known."""
-    previous: tuple[int, float] | None = None
+def _crossings(rng: random.Random, tick: Ticker) -> dict[str, float | None]:
+    """From how many topics on the list is slower than each Bloom filter, half of the look-ups known."""
+    away: dict[str, list[tuple[int, float]]] = {"bloom": [], "bloom, sized": []}
     for size in CROSSING_SIZES:
         topics = [topic_key(number) for number in range(size)]
         numbers = [rng.randrange(2 * size) for _ in range(LOOK_UPS)]
         scan = _mean(_look_up_times(ListScan(topics), KEYINGS[0], numbers))
-        bloom = _mean(_look_up_times(Bloom(topics), KEYINGS[0], numbers))
+        for name, capacity in (("bloom", BLOOM_CAPACITY), ("bloom, sized", size)):
+            away[name].append((size, scan - _mean(_look_up_times(Bloom(topics, capacity), KEYINGS[0], numbers))))
         tick(f"crossing, {size:,} topics")
-        difference = scan - bloom
+    return {name: crossing_of(points) for name, points in away.items()}
+
+
+def crossing_of(points: Sequence[tuple[int, float]]) -> float | None:
+    """The size from which on a difference is above zero, interpolated; None when it never is."""
+    previous: tuple[int, float] | None = None
+    for size, difference in points:
         if difference > 0:
             if previous is None:
                 return float(size)
@@ -273,12 +284,16 @@ def _registry_p50(rows: Sequence[Row], size: int) -> float:
     return float("nan")
 
 
-def _remarks(crossing: float | None, rows: Sequence[Row], largest: int) -> list[str]:
-    where = "beyond 1,000 topics" if crossing is None else f"at about {crossing:.0f} topics"
-    remarks = [
-        f"list and Bloom cross {where} (mean of known and unknown look-ups; the prototype saw {PROTOTYPE_CROSSING})"
-    ]
-    for name in ("list", "bloom", "registry", "dict"):
+def _remarks(crossings: Mapping[str, float | None], rows: Sequence[Row], largest: int) -> list[str]:
+    made_for = {"bloom": f"made for {BLOOM_CAPACITY:,} topics, as the prototype's", "bloom, sized": "made for as many"}
+    remarks = []
+    for name, crossing in crossings.items():
+        where = "beyond 1,000 topics" if crossing is None else f"at about {crossing:.0f} topics"
+        remarks.append(
+            f"list and a Bloom filter {made_for[name]} cross {where} (mean of known and unknown look-ups; the "
+            f"prototype saw {PROTOTYPE_CROSSING})"
+        )
+    for name in ("list", "bloom", "bloom, sized", "registry", "dict"):
         times = {
             row["keyed_by"]: row["unknown_p50_us"]
             for row in rows

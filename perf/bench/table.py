@@ -20,7 +20,8 @@ def print_outcome(name: str, outcome: BenchOutcome) -> None:
         console.print(remark, markup=False)
     for bar in outcome.bars:
         verdict = "[green]holds[/green]" if bar.holds else "[red]does not hold[/red]"
-        console.print(f"bar: {bar.label}: {shown(bar.value)}  {verdict}")
+        within = "" if bar.interval is None else f" ({shown(bar.interval[0])} to {shown(bar.interval[1])})"
+        console.print(f"bar: {bar.label}: {shown(bar.value)}{within}  {verdict}")
 
 
 def _print_rows(console: Console, rows: Sequence[Row]) -> None:

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 import uvloop
 
-from perf.bench.family import Bar, BenchError, BenchOutcome, Row, Sense, progress_bar
+from perf.bench.family import Bar, BenchError, BenchOutcome, Row, Sense, median_interval, progress_bar
 from perf.bench.fanout import HUB_URL, TABLES, FanoutStage, RateSamples, SinkProcess, send_with_hub
 from perf.traces.formats import Format, have_parquet
 from perf.traces.hub_events import HubTracer
@@ -66,7 +66,8 @@ async def measure_overhead(rounds: int, form: Format) -> BenchOutcome:
                 await stage.close()
         closed = writer.close()
     traced, untraced = samples["traced"], samples["untraced"]
-    kept = statistics.median(one / other for one, other in zip(traced.rates, untraced.rates, strict=True))
+    ratios = [one / other for one, other in zip(traced.rates, untraced.rates, strict=True)]
+    kept = statistics.median(ratios)
     return BenchOutcome(
         {"callbacks": CALLBACKS, "format": form.value, "sampling": 1.0},
         [
@@ -74,7 +75,7 @@ async def measure_overhead(rounds: int, form: Format) -> BenchOutcome:
             _row(traced, "hub, traced", closed.written, closed.dropped),
         ],
         [
-            Bar("deliveries/s traced / not traced", kept, Sense.AT_LEAST, KEPT),
+            Bar("deliveries/s traced / not traced", kept, Sense.AT_LEAST, KEPT, median_interval(ratios)),
             Bar("records dropped", closed.dropped, Sense.AT_MOST, 0),
         ],
     )
@@ -121,7 +122,7 @@ def _row(samples: RateSamples, sender: str, records: int, dropped: int) -> Row:
 
 def synthesised(rows: int, out: Path, seed: int) -> BenchOutcome:
     if out.exists() and any(out.iterdir()):
-        raise BenchError(f"--out: {out} is not empty; traces of two runs must not be mixed")
+        raise BenchError(f"--run: {out} is not empty; traces of two runs must not be mixed")
     started = time.monotonic()
     with progress_bar("traces", rows) as tick:
         try:
@@ -150,24 +151,22 @@ class Traces:
         "With --rows: no measurement, but a run directory of synthetic traces, the same for the same seed, with known\n"
         "losses, duplicates, clock offset and saturation.\n\n"
         "bars: the traced hub keeps at least 0.9 of the deliveries a second; no record is dropped\n\n"
-        "examples:\n  psph bench traces --quick\n  psph bench traces --rows 500000 --out /tmp/run"
+        "examples:\n  psph bench traces --quick\n  psph bench traces --rows 500000 --run /tmp/run"
     )
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        # The family's --out is a file for the result; here it is the run, and --result is that file.
-        group = parser.add_argument_group("synthetic traces", conflict_handler="resolve")
+        group = parser.add_argument_group("synthetic traces")
         group.add_argument("--rows", type=int, metavar="N", help="synthesise about N rows of traces")
         group.add_argument("--seed", type=int, default=1, help="the same seed gives the same traces; default: 1")
-        group.add_argument("--out", dest="traces", type=Path, metavar="DIR", help="the run's directory")
-        parser.add_argument("--result", dest="out", type=Path, metavar="FILE", help="write the JSON object to FILE too")
+        group.add_argument("--run", type=Path, metavar="DIR", help="the run's directory")
 
     def run(self, options: argparse.Namespace) -> BenchOutcome:
-        if (options.rows is None) != (options.traces is None):
-            raise BenchError("--rows and --out go together: how many rows, and into which directory")
+        if (options.rows is None) != (options.run is None):
+            raise BenchError("--rows and --run go together: how many rows, and into which directory")
         if options.rows is not None:
             if options.rows < 1:
                 raise BenchError(f"--rows is {options.rows}; it must be at least 1")
-            return synthesised(options.rows, options.traces, options.seed)
+            return synthesised(options.rows, options.run, options.seed)
         form = Format.PARQUET if have_parquet() else Format.JSON_LINES
         return uvloop.run(measure_overhead(12 if options.quick else 60, form))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import uvloop
 
-from perf.bench.family import Bar, BenchError, BenchOutcome, Row, Sense, progress_bar
+from perf.bench.family import GATEWAYS_ARE, Bar, BenchError, BenchOutcome, Row, Sense, progress_bar
 from perf.workloads.kinds import FULL, QUICK, RunPlan, WorkloadKind, carry_out, plans
 from perf.workloads.world import WorkloadError
 
@@ -74,6 +74,7 @@ class Workload:
         if not rows:
             raise BenchError("interrupted before anything was measured")
         remarks = [
+            f"{GATEWAYS_ARE}; requests per client and topic are raised to 100,000 a second",
             "delays count from when a publication was due to when its callback had it; 0 hops: same gateway",
             "MiB: resident memory of the gateway there, and its growth after the first 5 minutes (or a run's half)",
         ]

@@ -2,8 +2,8 @@
 
     publisher -ping-> gateway at n0 ==n0==n1==...== gateways at other nodes -POST-> subscribers, some also at n0
 
-Gateways are processes with their defaults, as an operator runs them, and trace themselves. The network's nodes, the
-publisher and all callbacks are in this process: one clock sees both ends.
+Gateways are processes, as an operator runs them but for the canary and limits for one client, and trace themselves. The
+network's nodes, the publisher and all callbacks are in this process: one clock sees both ends.
 
 Documents carry a number that makes them sampled or not, as is wanted: what only warms things up leaves no trace.
 """

@@ -1,6 +1,7 @@
 import argparse
 import json
 import math
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from gateway import __version__
 from gateway.cli import cmd_bench
 from gateway.cli.main import main
 from perf.bench import BENCHMARKS, load
-from perf.bench.family import Bar, BenchOutcome, Sense, percentile
+from perf.bench.family import Bar, BenchOutcome, Sense, median_interval, percentile
+from perf.bench.matching import crossing_of
 from perf.bench.table import print_outcome, shown
 
 
@@ -23,9 +25,9 @@ class Sample:
         parser.add_argument("--ratio", type=float, default=2.0)
 
     def run(self, options: argparse.Namespace) -> BenchOutcome:
-        bar = Bar("speed", options.ratio, Sense.AT_LEAST, 1.0)
+        bar = Bar("speed", options.ratio, Sense.AT_LEAST, 1.0, (options.ratio - 0.5, options.ratio + 0.5))
         return BenchOutcome(
-            {"ratio": options.ratio}, [{"case": "a", "speed": 12_345.6, "ok": None}], [bar], ["a remark"]
+            {"ratio": options.ratio}, [{"case": "a", "p50_us": 12_345.6, "deliveries/s": None}], [bar], ["a remark"]
         )
 
 
@@ -50,14 +52,21 @@ def test_json_is_one_object_on_stdout(capsys: pytest.CaptureFixture[str], tmp_pa
     copy = tmp_path / "result.json"
     assert main(["bench", "matching", "--json", "--out", str(copy)]) == 0
     document = json.loads(capsys.readouterr().out)
+    assert json.loads(copy.read_text()) == document
+    found = {name: document.pop(name) for name in ("commit", "machine", "begun", "seconds")}
+    assert found["commit"].startswith(__version__)
+    assert found["machine"]["cores"] >= 1
+    assert datetime.fromisoformat(found["begun"]).tzinfo is not None
+    assert found["seconds"] >= 0
     assert document == {
         "bench": "sample",
         "version": __version__,
         "parameters": {"ratio": 2.0},
-        "results": [{"case": "a", "speed": 12_345.6, "ok": None}],
-        "bars": [{"name": "speed (at least 1)", "value": 2.0, "bound": 1.0, "holds": True}],
+        "units": {"p50_us": "µs", "deliveries/s": "1/s"},
+        "results": [{"case": "a", "p50_us": 12_345.6, "deliveries/s": None}],
+        "bars": [{"name": "speed (at least 1)", "value": 2.0, "interval": [1.5, 2.5], "bound": 1.0, "holds": True}],
+        "remarks": ["a remark"],
     }
-    assert json.loads(copy.read_text()) == document
 
 
 @pytest.mark.usefixtures("sample")
@@ -109,12 +118,13 @@ def test_matching_measures_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None
     outcome = matching.BENCHMARK.run(argparse.Namespace(quick=True, full=False, seed=1))
     assert {(row["structure"], row["keyed_by"], row["topics"]) for row in outcome.results} == {
         (structure, keyed_by, size)
-        for structure in ("list", "bloom", "registry", "dict")
+        for structure in ("list", "bloom", "bloom, sized", "registry", "dict")
         for keyed_by in ("topic", "subscriber")
         for size in (10, 1_000)
     }
     assert outcome.bars[0].value > 0
-    assert "cross at about" in outcome.remarks[0]
+    assert "made for 2,000 topics, as the prototype's cross at about" in outcome.remarks[0]
+    assert "made for as many cross" in outcome.remarks[1]
 
 
 def test_a_narrow_terminal_cuts_no_figure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,3 +132,15 @@ def test_a_narrow_terminal_cuts_no_figure(monkeypatch: pytest.MonkeyPatch, capsy
     print_outcome("sample", BenchOutcome({}, [{f"case_{n}": 1_234_567 + n for n in range(8)}], [], []))
     figures = capsys.readouterr().out.splitlines()[-1].split()
     assert figures == [f"{1_234_567 + n:,}" for n in range(8)]
+
+
+def test_the_median_lies_between_two_of_the_values() -> None:
+    assert median_interval(range(5)) is None  # five values cannot say it with 95 %
+    assert median_interval(range(6)) == (0, 5)
+    assert median_interval(range(20)) == (5, 14)
+
+
+def test_where_lines_cross_is_interpolated() -> None:
+    assert crossing_of([(10, -1.0), (20, 3.0)]) == 12.5
+    assert crossing_of([(10, 1.0)]) == 10
+    assert crossing_of([(10, -1.0), (20, -3.0)]) is None
