@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from perf.pipeline.tables import DifferenceRow, ReceiverRow
 
 DEFAULT_OUT = Path("report")
-STEPS = 9
+STEPS = 10
 TOLERANCE = 5.0
 NEEDS = "psph report needs Spark and matplotlib: install psph[analytics]"
 
@@ -85,7 +85,7 @@ def _report(args: argparse.Namespace) -> int:
     from perf.pipeline.predictions import predict_runs
     from perf.pipeline.session import open_session
     from perf.report.bench_results import read_matching
-    from perf.report.build import build_report
+    from perf.report.build import EXPLORER, build_report
     from perf.traces.run import load_run
 
     matching = read_matching(args.matching) if args.matching else []
@@ -112,7 +112,7 @@ def _report(args: argparse.Namespace) -> int:
         print(line)
     for row in analysis.quality:
         print(f"{row.what}: {row.count:,}")
-    print(f"report: {report.page}")
+    print(f"report: {report.page}; to look around in: {args.out / EXPLORER}")
     if not args.compare:
         return 0
     worse = regressions(analysis.between_runs, args.tolerance)

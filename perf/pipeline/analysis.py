@@ -18,12 +18,14 @@ from perf.pipeline.comparisons import between_rows, count_blocks, crossing_rows,
 from perf.pipeline.corrections import correct, find_delays, window_width
 from perf.pipeline.correlation import correlation_rows
 from perf.pipeline.distributions import MS, count_cells, histogram_rows, latency_rows, roll, time_rows
+from perf.pipeline.drilldown import depth_rows, place_rows, slow_rows
 from perf.pipeline.losses import receiver_rows, receivers, settle_endings
-from perf.pipeline.reading import observed_usable, read_traces
+from perf.pipeline.reading import observed_usable, read_traces, usable
 from perf.pipeline.stitching import PUBLICATION, Ending, stitch
 from perf.pipeline.tables import (
     ClockRow,
     CorrelationRow,
+    DepthRow,
     DifferenceRow,
     EndingRow,
     FileRow,
@@ -33,10 +35,12 @@ from perf.pipeline.tables import (
     LatencyRow,
     LoadRow,
     PartRow,
+    PlaceRow,
     QualityRow,
     ReceiverRow,
     RunNodeRow,
     SaturationRow,
+    SlowRow,
     StabilityRow,
     TimeRow,
     VariationRow,
@@ -72,6 +76,9 @@ class Analysis:
     homogeneity: Sequence[HomogeneityRow]
     stability: Sequence[StabilityRow]
     parts: Sequence[PartRow]
+    places: Sequence[PlaceRow]
+    slowest: Sequence[SlowRow]
+    queue_depth: Sequence[DepthRow]
     over_time: Sequence[TimeRow]
     histogram: Sequence[HistogramRow]
     clocks: Sequence[ClockRow]
@@ -91,9 +98,12 @@ def analyse(
     session.conf.set("spark.sql.shuffle.partitions", str(partitions))
     tick("stitching publications")
     observation = Observation("records")
-    records = observed_usable(read_traces(session, inventory), [run.run for run in inventory.runs], observation)
+    raw = read_traces(session, inventory)
+    names = [run.run for run in inventory.runs]
+    watched_records = observed_usable(raw, names, observation)
+    records = raw.where(usable() & F.col("run").isin(names))
     stitched_path = (work / "stitched").resolve().as_uri()
-    stitch(records, partitions).write.mode("overwrite").parquet(stitched_path)
+    stitch(watched_records, partitions).write.mode("overwrite").parquet(stitched_path)
     counts = {name: int(count) for name, count in observation.get.items()}
     if counts["rows"] == counts["unusable"]:
         raise RunError(nothing_usable(inventory, counts["rows"]))
@@ -123,6 +133,8 @@ def analyse(
     tick("variation")
     variation = variation_rows(latencies, rolled, latency)
     parts = part_rows(latencies, latency)
+    tick("drill-down")
+    places, slowest, depths = place_rows(latencies), slow_rows(latencies, records), depth_rows(records)
     tick("losses and loads")
     broken = broken_inside(inventory) if _lost_inside(inventory, counts) else ()
     observed = find_coverage(inventory, broken)
@@ -153,6 +165,9 @@ def analyse(
         homogeneity=homogeneity_rows(pairs_of(blocks, runs)),
         stability=stability_rows(over_time),
         parts=parts,
+        places=places,
+        slowest=slowest,
+        queue_depth=depths,
         over_time=over_time,
         histogram=histogram_rows(cells),
         clocks=_clock_rows(models, nodes),

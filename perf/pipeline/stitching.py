@@ -237,7 +237,7 @@ def _latencies(rows: DataFrame) -> DataFrame:
         F.when(is_publication | (F.col("of.stage") == "end_to_end"), F.col("key")).alias("key"),
         F.when(is_publication, F.col("given")["wall_ns"]).alias("published_ns"),
         F.when(is_publication, F.col("given")["node"]).alias("publisher"),
-        *(F.when(F.col("of.stage") == "end_to_end", F.col(name)).alias(name) for name in PARTS),
+        *(F.when(F.col("of.stage") == "end_to_end", F.col(name)).alias(name) for name in ("topic", *PARTS)),
         *map(only_publication, ("starts", "deliveries", "twice", "same", "given_up", "last_delivered")),
     )
 

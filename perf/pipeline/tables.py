@@ -105,6 +105,58 @@ class PartRow:
 
 
 @dataclass(frozen=True, slots=True)
+class PlaceRow:
+    """Deliveries end to end of one gateway, topic or subscriber; of topics and subscribers, the slowest ones."""
+
+    run: str
+    kind: str
+    name: str
+    domain: str
+    count: int
+    p50_ms: float
+    p99_ms: float | None
+    most_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class SlowRow:
+    """One of the slowest deliveries of a run, and what its way was made of."""
+
+    run: str
+    publication: str
+    topic: str | None
+    domain: str
+    node: str
+    subscriber: str | None
+    started_ns: int
+    load: float | None
+    payload: int | None
+    latency_ms: float
+    margin_ms: float | None
+    fetch_ms: float | None
+    store_ms: float | None
+    hand_over_ms: float | None
+    carry_ms: float | None
+    relay_ms: float | None
+    fan_out_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class DepthRow:
+    """Stays in a queue by how many were found there."""
+
+    run: str
+    node: str
+    resource: str
+    found_from: int
+    found_to: int
+    stays: int
+    response_mean_ms: float
+    response_p50_ms: float
+    response_p99_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class CorrelationRow:
     run: str
     stage: str

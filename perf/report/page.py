@@ -17,8 +17,23 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 MOST_ROWS: Final = 400
-HIDDEN: Final = ("histogram", "over_time")
-"""Tables for plots: in the files, not on the page."""
+HIDDEN: Final = ("histogram", "over_time", "places", "slowest", "queue_depth")
+"""Tables for plots and for the page to look around in: in the files, not on this page."""
+EXPLAINED: Final = {
+    "variation": "How far delays lie from each other, and how much each differs from the one before it in its flow "
+    "(IPDV, signed). A small deviation with a large IPDV is noise, a large one with a small IPDV a level that moves.",
+    "homogeneity": "Brown-Forsythe asks whether crossed deliveries vary more than local ones, Kruskal-Wallis whether "
+    "they are slower. The effect says by how much (1 and 0.5: not at all); p how often chance alone does as much.",
+    "stability": "Whether the run was the same from beginning to end: a trend, or seconds at which the level "
+    "changed. Figures of a run that was not stable describe no moment of it.",
+    "parts": "Of each part of the way its share of the variance, and of what makes the slowest hundredth slow. Who "
+    "wants a shorter tail begins with the largest tail share.",
+    "receivers": "What each receiver should have got from the first to the last publication that it did get, while "
+    "its traces have no hole. Unknown is what was due in a hole.",
+    "clocks": "How far the clocks of other machines are ahead, and how surely that is known. What crosses machines is "
+    "off by the margin at most.",
+}
+"""In two sentences, for people who look before they read."""
 HEADINGS: Final = {
     "latency": "Latency and jitter",
     "crossing": "Crossed against local deliveries of the same publications",
@@ -44,6 +59,8 @@ h1{font-size:1.6rem}h2{font-size:1.2rem;margin-top:2.2rem;border-bottom:1px soli
 table{border-collapse:collapse;font-size:.82rem;display:block;overflow-x:auto}
 td,th{padding:.15rem .6rem;text-align:right;border-bottom:1px solid #eee;white-space:nowrap}
 td:first-child,th:first-child{text-align:left}img{max-width:100%}.says li{margin:.3rem 0}
+@media (prefers-color-scheme:dark){body{color:#e6e6e6;background:#15181c}h2,td,th{border-color:#333a42}
+small{color:#9aa3ad}}
 .plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(26rem,1fr));gap:1rem}.plots p{margin:0}
 summary{cursor:pointer;margin:.6rem 0}small{color:#666}
 """
@@ -104,6 +121,8 @@ def _parts(analysis: Analysis, says: Sequence[str], plots: Sequence[Plot]) -> It
         rows = rows_of(analysis, name)
         if rows and name not in HIDDEN:
             yield f"<h2>{escape(HEADINGS[name])}</h2>"
+            if name in EXPLAINED:
+                yield f"<p>{escape(EXPLAINED[name])}</p>"
             columns = [field.name for field in fields(kind)]
             if len(analysis.inventory.runs) == 1 and columns[0] == "run":
                 del columns[0]  # it is named above

@@ -94,6 +94,9 @@ def between_runs(rows: Sequence[DifferenceRow]) -> list[str]:
         verdict = "no difference in the median that would not come by chance"
         if row.certain:
             verdict = "slower" if row.difference_ms > 0 else "faster"
+        elif row.low_ms > 0 or row.high_ms < 0:
+            off = "and were not compared" if row.margin_ms is None else f"by {row.margin_ms:.2g} ms"
+            verdict = f"a difference in the median that the clocks may have made up, which may be off {off}"
         found.append(
             f"{what}: {verdict} (median {row.first_ms:.3g} ms to {row.second_ms:.3g} ms, 95 % interval of the "
             f"difference {_interval(row)}){_tails(rows, row)}."

@@ -262,14 +262,40 @@ def test_endings_receivers_loads_and_time(both: tuple[Analysis, Oracle]) -> None
     assert nodes_told == {node for (node,) in oracle("select distinct node from raw")}
 
 
+def test_where_to_look_next(both: tuple[Analysis, Oracle]) -> None:
+    analysis, oracle = both
+    told = {(row.kind, row.name, row.domain): row for row in analysis.places}
+    for kind, name in (("gateway", "node"), ("topic", "topic"), ("subscriber", "node || ' ' || delivery")):
+        found = oracle(
+            f"select {name}, domain, count(*), quantile_disc(ns, 0.5), max(ns) from stages where stage = 'end_to_end' group by all"
+        )
+        assert {key[1:] for key in told if key[0] == kind} == {(who, domain) for who, domain, *_ in found}
+        for who, domain, count, middle, most in found:
+            row = told[kind, who, domain]
+            assert (row.count, row.most_ms) == (count, pytest.approx(most / MS))
+            assert row.p50_ms == pytest.approx(middle / MS, rel=0.01)
+    slowest = oracle(
+        "select publication, topic, node, delivery, ns, part_fetch, part_store, part_fan_out from stages "
+        "where stage = 'end_to_end' order by ns desc limit 20"
+    )
+    assert [(row.publication, row.topic, row.node, row.subscriber) for row in analysis.slowest] == [
+        tuple(row[:4]) for row in slowest
+    ]
+    for row, (*_, ns, fetch, store, fan_out) in zip(analysis.slowest, slowest, strict=True):
+        assert [row.latency_ms, row.fetch_ms, row.store_ms, row.fan_out_ms] == pytest.approx(
+            [value / MS for value in (ns, fetch, store, fan_out)]
+        )
+
+
 def test_no_table_is_without_its_oracle() -> None:
     """Whoever adds a table says here where its figures are checked a second time."""
     here = {
         "latency", "variation", "parts", "crossing", "homogeneity", "correlation", "endings", "receivers", "loads",
-        "over_time", "histogram", "nodes",
+        "over_time", "histogram", "nodes", "places", "slowest",
     }  # fmt: skip
     elsewhere = {
         "between_runs": "test_truths",
+        "queue_depth": "test_resources",
         "stability": "test_variation_figures, beside scipy",
         "saturation": "test_figures: follows from loads",
         "clocks": "test_control_clocks",

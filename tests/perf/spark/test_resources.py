@@ -100,4 +100,9 @@ def test_the_other_analysis_passes_stays_over(session: SparkSession, tmp_path: P
     assert ending.complete == run.ledger.delivered
     whole = [row for row in analysis.latency if (row.stage, row.by) == ("end_to_end", "all")]
     assert whole[0].mean_ms == pytest.approx(1e3 * run.responses().mean(), rel=1e-3)
+    stays = sum(len(visits.done) for visits in run.visits.values())
+    assert 0 < sum(row.stays for row in analysis.queue_depth) <= stays
+    second = [row for row in analysis.queue_depth if row.resource == "second"]
+    assert [row.found_from for row in second[:4]] == [0, 1, 2, 4]
+    assert second[0].response_mean_ms < second[-1].response_mean_ms  # more in front, a longer stay
     assert not analysis.quality or all("no record" not in row.what for row in analysis.quality)
