@@ -7,6 +7,7 @@ from perf.bench.family import Benchmark
 
 BENCHMARKS: dict[str, str] = {
     "cache": "versions kept by nodes on the way: requests they answer, traffic saved, beside a model of NFD",
+    "congestion": "flows that share a slow link, and one beside TCP: utilisation, fairness, what is sent in vain",
     "crossing": "from a ping to the callback: a hub alone, and across PSIRP with 1, 3 and 8 hops",
     "fanout": "deliver publications to many callbacks: the hub, bare pycurl, bare aiohttp",
     "failover": "links, nodes with roles and halves of a network go: how long nothing arrives, what is lost",

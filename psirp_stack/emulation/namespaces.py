@@ -95,6 +95,23 @@ class NamespaceNetwork:
         node, interface = self._end(a, b)
         self._in(node, "link", "set", interface, "up")
 
+    def shape(self, node: str, other: str, *discipline: str) -> None:
+        """Put a queueing discipline of the kernel (the words of `tc`) in front of a link's end at `node`."""
+        interface = self._end_at(node, other)
+        self._ip("netns", "exec", self.namespace(node), "tc", "qdisc", "replace", "dev", interface, "root", *discipline)
+
+    def give_address(self, node: str, other: str, address: str) -> None:
+        """Let programs of others use a link too: an IP address for its end at `node`."""
+        self._in(node, "address", "add", address, "dev", self._end_at(node, other))
+
+    def run_in(self, node: str, *command: str) -> subprocess.Popen[bytes]:
+        """Start a program in a node's namespace; its output is read by the caller."""
+        whole = ["ip", "netns", "exec", self.namespace(node), *command]
+        return subprocess.Popen(whole, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)  # noqa: S603
+
+    def _end_at(self, node: str, other: str) -> str:
+        return next(interface for name, interface in self._cables[frozenset((node, other))] if name == node)
+
     def _end(self, a: str, b: str) -> tuple[str, str]:
         return self._cables[frozenset((a, b))][0]
 

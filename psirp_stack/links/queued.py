@@ -16,6 +16,8 @@ from storage.queues import OpenStay, QueueWatch
 
 Sent = TypeVar("Sent", bool, int)
 
+MARK_FROM = 1
+"""What finds others waiting is marked: the carrier's own queue is full, and others who share it lose frames by that."""
 RETRY_AFTER = 0.001
 """Seconds until a carrier that had no room is offered something again."""
 
@@ -26,7 +28,7 @@ class QueuedLink:
     def __init__(self, link: Link, scheduler: Scheduler, limit: int = DEFAULT_LIMIT) -> None:
         self.link = link
         self._scheduler = scheduler
-        self._queue = SendQueue(limit)
+        self._queue = SendQueue(limit, MARK_FROM)
         self._send_many = link.send_many if isinstance(link, BatchLink) else self._one_by_one
         self._retry_due = False
         self._closed = False
@@ -81,7 +83,7 @@ class QueuedLink:
     def close(self) -> None:
         self._closed = True
         self.counters.after_close += len(self._queue)
-        self._queue = SendQueue(self._queue.limit)
+        self._queue = SendQueue(self._queue.limit, MARK_FROM)
         self._stays.clear()
         self.link.close()
 

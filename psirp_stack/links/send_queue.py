@@ -11,8 +11,6 @@ from psirp_stack.wire.numbers import CONGESTION_MARK, MARKS_OFFSET, NEXT_OFFSET,
 
 DEFAULT_LIMIT = 256
 """Frames of each kind."""
-MARK_SHARE = 2
-"""A frame of data that finds one of so many parts of the queue full is marked: its publisher shall send less."""
 _REQUESTS = frozenset({int(HeaderType.SUBSCRIBE_DATA), int(HeaderType.SUBSCRIBE_METADATA)})
 
 
@@ -24,10 +22,12 @@ def goes_first(frame: bytes) -> bool:
 class SendQueue:
     """Two queues of at most `limit` frames each; neither can fill the other's room."""
 
-    __slots__ = ("_data", "_first", "limit", "marked")
+    __slots__ = ("_data", "_first", "limit", "mark_from", "marked")
 
-    def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
+    def __init__(self, limit: int = DEFAULT_LIMIT, mark_from: int | None = None) -> None:
+        """Data is marked where so many frames of it wait already; without a number, half of the limit."""
         self.limit = limit
+        self.mark_from = -(-limit // 2) if mark_from is None else mark_from
         self._first: deque[bytes] = deque()
         self._data: deque[bytes] = deque()
         self.marked = 0
@@ -42,7 +42,7 @@ class SendQueue:
         queue = self._first if first else self._data
         if len(queue) >= self.limit:
             return None
-        if not first and len(queue) * MARK_SHARE >= self.limit and len(frame) > MARKS_OFFSET:
+        if not first and len(queue) >= self.mark_from and len(frame) > MARKS_OFFSET:
             frame = with_mark(frame)
             self.marked += 1
         queue.append(frame)

@@ -18,7 +18,7 @@ from psirp_stack.transport.messages import ArrivalReport
 
 SHRINK = 0.7
 SHRINK_FOR_MARK = 0.8
-"""A mark comes before the queue is full: less has to be taken back (RFC 8511)."""
+"""A mark comes before anything is lost: less has to be taken back (RFC 8511)."""
 GROWTH = 0.4
 """Segments a cubic second, CUBIC's C."""
 FRIENDLY = 3 * (1 - SHRINK) / (1 + SHRINK)
