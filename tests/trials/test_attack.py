@@ -9,6 +9,7 @@ import dns.rdatatype
 import pytest
 
 from gateway.cli.errors import CommandError
+from tests.documents.pages import commands_for
 from trials.attack.corpus import FAMILIES, all_attacks, attack_named
 from trials.attack.driver import AttackResult, AttackTimes, FeltWay, run_attack
 from trials.attack.innocent import Channel, FeltPhase
@@ -54,7 +55,12 @@ async def test_a_hub_without_its_guard_is_caught_by_the_same_attack() -> None:
 
 @needs_namespaces
 async def test_nothing_that_a_stranger_says_on_the_wire_is_believed() -> None:
-    result = await result_of("forged-frames")
+    (command,) = commands_for(
+        "tests/trials/test_attack.py::test_nothing_that_a_stranger_says_on_the_wire_is_believed",
+        "docs/security.md",
+    )
+    assert command[:-1] == ["psph", "attack", "--quick", "--only"]
+    result = await result_of(command[-1])
     assert result.failures == []
     assert result.counts["as a neighbour"] > 100
     assert result.counts["as the absent neighbour"] > 100
