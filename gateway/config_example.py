@@ -24,10 +24,12 @@ allow_private = false               # callbacks and topics on loopback and priva
 topics = []                         # when given, serve only topics below these addresses
 only_own_self = false               # deny a topic whose document names another address as its own
 aliases = {}                        # own addresses believed unseen: { "http://a.example/" = "https://b.example/" }
+feeds = false                       # serve /feeds/URL: any feed, with this hub in its links
 poll = false                        # look by itself at topics whose publishers do not ping
 poll_min = 300.0                    # seconds
 poll_max = 86400.0                  # a topic that never changes is looked at this rarely
-trusted_proxies = []                # take a client's address from these proxies' X-Forwarded-For
+trusted_proxies = []                # addresses and networks of proxies that may say whose request it is
+proxy_header = "x-forwarded-for"    # where they say it; or "forwarded", or "proxy-protocol"
 # publisher_tokens_file = "publishers.tokens"   # one a line: who has one may bring content along with a ping
 # operator_token_file = "operator.token"        # opens /diagnostics
 hosts = {}                          # names that it looks up here first: { "news.example.com" = "192.0.2.1" }
@@ -164,7 +166,8 @@ patience = 3.0                      # seconds that looking it up may take
 listen = ""                         # for instance "127.0.0.1:8081"; empty: there is no such port
 # public_url = "https://chat.example.com/"      # where people find it; default: where it listens
 names = []                          # host names that it answers to beside addresses and that of public_url
-trusted_proxies = []                # take a client's address from these proxies' X-Forwarded-For
+trusted_proxies = []                # addresses and networks of proxies that may say whose request it is
+proxy_header = "x-forwarded-for"    # where they say it; or "forwarded", or "proxy-protocol"
 anyone_may_publish = false          # whether a POST needs no token
 # publish_tokens_file = "rest.tokens"           # one a line: who has one may publish
 publish_below = []                  # when given, only topics that begin like one of these

@@ -28,7 +28,9 @@ from psirp_stack.emulation.network import EmulatedNetwork, socket_of
 from psirp_stack.emulation.plan import plan
 from psirp_stack.node.config import TimesFile
 from push_hub.canary import CanaryConfig
-from push_hub.client import feed_links, link_header
+from push_hub.client import ClientError as PushClientError
+from push_hub.client import discover_topic, feed_links, link_header
+from push_hub.feed_proxy.proxy import FeedProxyConfig
 from push_hub.hub import HubConfig
 
 NODES = 5
@@ -128,12 +130,18 @@ class Demo:
             "domain B, hub": self.gateway_b.hub.url,
             "domain B, feed": self.topic,
             "domain A, hub": self.gateway_a.hub.url,
+            "domain A, feed": f"{self.gateway_a.hub.url}feeds/{self.topic}",
             "domain A, reader": self.callback,
             "domain B, chat": _chat_page(self.gateway_b),
             "domain A, chat": _chat_page(self.gateway_a),
         }
-        form = {"hub.mode": "subscribe", "hub.topic": self.topic, "hub.callback": self.callback}
-        async with self._http.post(self.gateway_a.hub.url, data=form) as answer:
+        # The feed names the hub of domain B; a reader that is given its address at gateway A uses the hub of its own.
+        try:
+            found = await discover_topic(self.gateway_a.hub.outbound, f"{self.gateway_a.hub.url}feeds/{self.topic}")
+        except PushClientError as error:
+            raise DemoError(str(error)) from None
+        form = {"hub.mode": "subscribe", "hub.topic": found.topic, "hub.callback": self.callback}
+        async with self._http.post(found.hubs[0], data=form) as answer:
             if answer.status != 202:
                 raise DemoError(f"the hub of domain A refused the subscription: {await answer.text()}")
         subscriptions = self.gateway_a.hub.subscriptions
@@ -161,7 +169,13 @@ class Demo:
 
     async def _gateway(self, domain: str, socket: Path) -> Gateway:
         data = self._data / domain
-        hub = HubConfig(data / "hub", host=HOST, allow_private=True, canary=CanaryConfig(enabled=False))
+        hub = HubConfig(
+            data / "hub",
+            host=HOST,
+            allow_private=True,
+            feeds=FeedProxyConfig(enabled=True),
+            canary=CanaryConfig(enabled=False),
+        )
         name = f"{domain}.example"
         config = gateway_config(
             data,

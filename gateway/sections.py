@@ -105,13 +105,16 @@ def address(key: str, text: str) -> tuple[str, int]:
 
 
 def proxies(key: str, addresses: tuple[str, ...]) -> frozenset[str]:
-    """Machines whose word on their clients' addresses is believed."""
+    """Machines, or networks of them, whose word on their clients' addresses is believed."""
+    found = set()
     for proxy in addresses:
         try:
-            ipaddress.ip_address(proxy)
+            found.add(str(ipaddress.ip_network(proxy) if "/" in proxy else ipaddress.ip_address(proxy)))
         except ValueError:
-            raise SectionError(key, f"expected IP addresses, not {proxy[:80]!r}") from None
-    return frozenset(addresses)
+            raise SectionError(
+                key, f"expected IP addresses or networks such as 10.0.0.0/8, not {proxy[:80]!r}"
+            ) from None
+    return frozenset(found)
 
 
 def host_name(key: str, given: str) -> str:

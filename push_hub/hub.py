@@ -24,6 +24,7 @@ from push_hub.delivery import MIGRATIONS as DELIVERY_TABLES
 from push_hub.delivery import ContentRefusedError, Delivery, DeliveryConfig, QueueLimits, Retention
 from push_hub.delivery import DeliveryOverloadedError as DeliveryOverloadedError
 from push_hub.diagnostics import Diagnostics, DiagnosticsConfig
+from push_hub.feed_proxy.proxy import FeedProxy, FeedProxyConfig
 from push_hub.health import MIGRATIONS as HEALTH_TABLES
 from push_hub.health import Check, Health, HealthConfig, HealthReport, QueueLevel
 from push_hub.intake import MIGRATIONS as INTAKE_TABLES
@@ -80,6 +81,7 @@ class HubConfig:
     intake: IntakeConfig = field(default_factory=IntakeConfig)
     streams: HubStreamConfig = field(default_factory=HubStreamConfig)
     diagnostics: DiagnosticsConfig = field(default_factory=DiagnosticsConfig)
+    feeds: FeedProxyConfig = field(default_factory=FeedProxyConfig)
     canary: CanaryConfig = field(default_factory=CanaryConfig)
     health: HealthConfig = field(default_factory=HealthConfig)
     history_rows: int = DEFAULT_HISTORY_ROWS
@@ -349,6 +351,7 @@ class Hub:
             max_connections=server.max_connections,
             connections_per_client=server.connections_per_client,
             proxies=server.trusted_proxies,
+            proxy_header=server.proxy_header,
             linger=server.linger,
             stop_grace=config.stop_grace,
         )
@@ -423,6 +426,17 @@ class Hub:
             config.diagnostics, database, subscriptions, delivery, server.gate, self._topic_refusal(policy), self._clock
         )
         diagnostics.add_routes(app)
+        feeds = FeedProxy(
+            config.feeds,
+            client,
+            config.intake,
+            server.gate,
+            hub_url=server.url,
+            refusal=self._topic_refusal(policy),
+            monotonic=self._monotonic,
+        )
+        if config.feeds.enabled:
+            feeds.add_routes(app)
         for prefix, mounted in self._mounts:
             app.add_subapp(prefix, mounted)
         return _Parts(
@@ -434,6 +448,7 @@ class Hub:
             verifier,
             intake,
             streams,
+            feeds,
             app,
             health,
             canary,
@@ -480,6 +495,7 @@ class Hub:
         parts.streams.close()
         # Before the server: a request that waits for its synchronous check is answered now.
         await parts.verifier.stop()
+        await parts.feeds.stop()
         await parts.port.stop()
         await parts.health.stop()
         await parts.intake.stop()
@@ -597,6 +613,7 @@ class _Parts:
     verifier: IntentVerifier
     intake: Intake
     streams: Streams
+    feeds: FeedProxy
     app: web.Application
     health: Health
     canary: Canary | None

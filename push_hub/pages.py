@@ -33,7 +33,8 @@ address, read the stream instead:</p>
 <pre>curl -N {base}/stream?topic=https://example.com/feed</pre>
 <h2>Nothing arrives?</h2>
 <p>What is wrong with a topic is above. A subscriber who knows the secret is told what the hub did and why it failed:
-see <code>{base}/diagnostics/subscription</code>. The hub's own state is at <a href="health">{base}/health</a>.</p>
+see <code>{base}/diagnostics/subscription</code>. The hub's own state is at
+<a href="{base}/health">{base}/health</a>.</p>
 </body>
 </html>
 """

@@ -15,6 +15,7 @@ from aiohttp import HttpVersion11, hdrs, web
 
 from push_hub.bounds import MAX_ADDRESS_LENGTH
 from push_hub.events import HubEvent, IntentAsked, Observer, PingAccepted, PingArrived, PingRefused
+from push_hub.feed_proxy.proxy import PER_READER
 from push_hub.health import HealthReport
 from push_hub.intake.config import IntakeConfig
 from push_hub.model import Content
@@ -38,6 +39,7 @@ from serving.fairness import KnownPrefixes
 from serving.gate import Gate, GateConfig, Share, TooManyError
 from serving.limits import Rate
 from serving.outbound.addresses import AddressPolicy
+from serving.proxies import ProxyHeader
 from storage import StorageError
 from storage.clock import steady
 
@@ -70,10 +72,13 @@ class ServerConfig:
     per_topic: Rate = field(default_factory=lambda: Rate(20, 200))
     new_subscriptions: Rate = field(default_factory=lambda: Rate(100, 2_000))
     """Requests of one network about subscriptions that are not there: each has the hub ask a callback."""
+    feeds_per_client: Rate = field(default_factory=lambda: Rate(5, 200))
+    """Feeds that are fetched for readers of one network."""
     max_limiter_keys: int = 50_000
     storage_retry_after: float = 5.0
     rules: RequestRules = field(default_factory=RequestRules)
     trusted_proxies: frozenset[str] = frozenset()
+    proxy_header: ProxyHeader = ProxyHeader.X_FORWARDED_FOR
     publisher_tokens: tuple[str, ...] = ()
     moved_to: str | None = None
     public_url: str | None = None
@@ -86,8 +91,9 @@ def gate_config(config: ServerConfig) -> GateConfig:
         PER_CALLBACK_HOST: Share(config.per_callback_host, "too many requests for this callback's host"),
         NEW_SUBSCRIPTIONS: Share(config.new_subscriptions, "your network asks for too many new subscriptions"),
         PER_TOPIC: Share(config.per_topic, "this topic is pinged too often"),
+        PER_READER: Share(config.feeds_per_client, "too many feeds are fetched for your network"),
     }
-    return GateConfig(config.per_client, shares, config.max_limiter_keys, config.trusted_proxies)
+    return GateConfig(config.per_client, shares, config.max_limiter_keys, config.trusted_proxies, config.proxy_header)
 
 
 class HubServer:
@@ -140,14 +146,15 @@ class HubServer:
     async def show(self, request: web.Request) -> web.StreamResponse:
         return web.Response(
             text=hub_page(
-                self._url(request),
+                self.url(request),
                 max_topics=self._config.rules.max_topics_per_ping,
                 max_document=self._config.max_document,
             ),
             content_type="text/html",
             headers={
                 "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
-                "Link": f'<{self._url(request)}.well-known/websub>; rel="service-desc"; type="application/json"',
+                "Link": f'<{self.url(request).rstrip("/")}/.well-known/websub>; rel="service-desc"; '
+                'type="application/json"',
                 "Vary": "Host",
             },
         )
@@ -158,7 +165,7 @@ class HubServer:
     async def show_well_known(self, request: web.Request) -> web.StreamResponse:
         rules = self._config.rules
         document = well_known(
-            self._url(request),
+            self.url(request),
             max_body=self._config.max_body,
             max_topics=rules.max_topics_per_ping,
             max_document=self._config.max_document,
@@ -167,15 +174,15 @@ class HubServer:
 
     async def show_host_meta(self, request: web.Request) -> web.StreamResponse:
         return web.Response(
-            text=host_meta(self._url(request)), content_type="application/xrd+xml", headers={"Vary": "Host"}
+            text=host_meta(self.url(request)), content_type="application/xrd+xml", headers={"Vary": "Host"}
         )
 
     async def show_host_meta_json(self, request: web.Request) -> web.StreamResponse:
         return web.json_response(
-            host_meta_json(self._url(request)), content_type="application/jrd+json", headers={"Vary": "Host"}
+            host_meta_json(self.url(request)), content_type="application/jrd+json", headers={"Vary": "Host"}
         )
 
-    def _url(self, request: web.Request) -> str:
+    def url(self, request: web.Request) -> str:
         """The hub's address: what the operator says it is, or what this client calls it."""
         if self._config.public_url is not None:
             return self._config.public_url
@@ -312,44 +319,48 @@ class HubServer:
                 raise RequestError("this hub speaks HTTP/1.1")
             response = await handler(request)
         except RequestError as error:
-            response = self._refusal(error.status, error.text)
+            response = self._refusal(request, error.status, error.text)
         except HttpError as error:
             if error.bound:
                 self._tell(LimitReached(error.bound))
-            response = self._refusal(error.status, error.text, error.retry_after)
+            response = self._refusal(request, error.status, error.text, error.retry_after)
         except TooManyError as error:
-            response = self._refusal(429, error.text, error.retry_after)
+            response = self._refusal(request, 429, error.text, error.retry_after)
         except OverloadedError as error:
-            response = self._refusal(503, error.text, error.retry_after)
+            response = self._refusal(request, 503, error.text, error.retry_after)
         except StorageError:
             self._tell(LimitReached("storage"))
-            response = self._refusal(503, "the hub cannot write to its store now", self._config.storage_retry_after)
+            response = self._refusal(
+                request, 503, "the hub cannot write to its store now", self._config.storage_retry_after
+            )
         except web.HTTPMethodNotAllowed as error:
             allowed = ", ".join(sorted({*error.allowed_methods, hdrs.METH_OPTIONS}))
             if request.method == hdrs.METH_OPTIONS:
                 response = _options(allowed)
             else:
-                response = self._refusal(405, f"{error.method[:20]} is not possible here: use one of {allowed}")
+                response = self._refusal(
+                    request, 405, f"{error.method[:20]} is not possible here: use one of {allowed}"
+                )
                 response.headers["Allow"] = allowed
         except web.HTTPNotFound:
-            response = self._refusal(404, NOTHING_HERE)
+            response = self._refusal(request, 404, NOTHING_HERE)
         except web.HTTPException as error:
             if error.status < 400:
                 raise
-            response = self._refusal(error.status, error.reason.lower())
+            response = self._refusal(request, error.status, error.reason.lower())
         except (asyncio.CancelledError, ConnectionError):
             raise
         except Exception as error:  # our fault: said so, counted, and the connection goes on
             self._tell(RequestBroke(f"{type(error).__name__}: {error}"[:300]))
-            response = self._refusal(500, "the hub made a mistake")
+            response = self._refusal(request, 500, "the hub made a mistake")
         if not response.prepared:
             response.headers.setdefault("Access-Control-Allow-Origin", "*")
             response.headers.setdefault("Access-Control-Expose-Headers", "Allow, Link, Retry-After")
             response.headers.setdefault("X-Content-Type-Options", "nosniff")
         return response
 
-    def _refusal(self, status: int, text: str, retry_after: float | None = None) -> web.Response:
-        self._tell(RequestRefused(status, text))
+    def _refusal(self, request: web.Request, status: int, text: str, retry_after: float | None = None) -> web.Response:
+        self._tell(RequestRefused(status, text, self.gate.client_address(request)[:MAX_ADDRESS_LENGTH]))
         return refusal(HttpError(status, text, retry_after))
 
     def _tell(self, event: HubEvent) -> None:

@@ -17,6 +17,15 @@ from typing import Any
 
 from serving.events import LimitReached, Observer
 from serving.fairness import prefix_of
+from serving.proxies import (
+    MAX_LINE,
+    SIGNATURE,
+    ProxyProtocolError,
+    address_of_block,
+    address_of_line,
+    block_length,
+    is_trusted,
+)
 
 ACCEPTS_AT_ONCE = 64
 PAUSE = 0.5
@@ -61,7 +70,7 @@ class ConnectionRoom:
 
     def network_of(self, address: str) -> str | None:
         """What a connection from there counts against beside the sum of all."""
-        if address in self.proxies or ip_address(address.partition("%")[0]).is_loopback:
+        if is_trusted(address, self.proxies) or ip_address(address.partition("%")[0]).is_loopback:
             return None
         return prefix_of(address)
 
@@ -90,16 +99,22 @@ class _CountedSocket(socket.socket):
 
 
 class Acceptor:
-    """Accepts as long as it is open; each connection gets a protocol from `factory`, behind TLS if there is any."""
+    """Accepts as long as it is open; each connection gets a protocol from `factory`, behind TLS if there is any.
+
+    `factory` is given the client's address where a trusted proxy has said it before anything else (PROXY protocol), and
+    otherwise None; `gone` is told when the connection of such a protocol ends.
+    """
 
     def __init__(
         self,
         listening: socket.socket,
         room: ConnectionRoom,
-        factory: Callable[[], asyncio.BaseProtocol],
+        factory: Callable[[str | None], asyncio.BaseProtocol],
         *,
         tls: ssl.SSLContext | None,
         handshake_timeout: float,
+        proxy_protocol: bool = False,
+        gone: Callable[[asyncio.BaseProtocol], None] = lambda _: None,
         observer: Observer | None = None,
     ) -> None:
         self._listening = listening
@@ -107,6 +122,9 @@ class Acceptor:
         self._factory = factory
         self._tls = tls
         self._handshake_timeout = None if tls is None else handshake_timeout
+        self._header_timeout = handshake_timeout
+        self._proxy_protocol = proxy_protocol
+        self._tell_gone = gone
         self._observer = observer
         self._loop = asyncio.get_running_loop()
         self._opening: set[asyncio.Task[Any]] = set()
@@ -155,16 +173,58 @@ class Acceptor:
         connection.when_gone = lambda: self._room.leave(network)
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        task = self._loop.create_task(self._open_transport(connection))
+        if self._proxy_protocol and is_trusted(address, self._room.proxies):
+            work = self._open_behind_proxy(connection, network)
+        else:
+            work = self._open_transport(connection, None)
+        task = self._loop.create_task(work)
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
 
-    async def _open_transport(self, connection: _CountedSocket) -> None:
+    async def _open_transport(self, connection: _CountedSocket, client: str | None) -> None:
+        def made() -> asyncio.BaseProtocol:
+            protocol = self._factory(client)
+            if client is not None:
+                leave = connection.when_gone
+
+                def leave_and_tell() -> None:
+                    if leave is not None:
+                        leave()
+                    self._tell_gone(protocol)
+
+                connection.when_gone = leave_and_tell
+            return protocol
+
         # The client went away, or speaks no TLS. The loop closes the socket, which may still be in use here.
         with suppress(OSError, TimeoutError):
             await self._loop.connect_accepted_socket(
-                self._factory, connection, ssl=self._tls, ssl_handshake_timeout=self._handshake_timeout
+                made, connection, ssl=self._tls, ssl_handshake_timeout=self._handshake_timeout
             )
+
+    async def _open_behind_proxy(self, connection: _CountedSocket, proxy: str | None) -> None:
+        """A connection counts against its client's network as soon as the proxy has said who that is."""
+        try:
+            async with asyncio.timeout(self._header_timeout):
+                client = await _client_said(self._loop, connection)
+        except (OSError, TimeoutError, ProxyProtocolError):
+            connection.close()
+            self._tell("proxy_protocol")
+            return
+        except asyncio.CancelledError:
+            connection.close()
+            raise
+        if client is not None:
+            network = self._room.network_of(client)
+            bound = self._room.bound_reached(network)
+            if bound is not None:
+                connection.close()
+                self._room.refused += 1
+                self._tell(bound)
+                return
+            self._room.leave(proxy)
+            self._room.enter(network)
+            connection.when_gone = lambda: self._room.leave(network)
+        await self._open_transport(connection, client)
 
     def _rest(self) -> None:
         """Nothing can be accepted now, and asking again at once would only keep the processor busy."""
@@ -179,3 +239,24 @@ class Acceptor:
     def _tell(self, bound: str) -> None:
         if self._observer is not None:
             self._observer(LimitReached(bound))
+
+
+async def _client_said(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> str | None:
+    """The PROXY protocol's header, and not a byte of what follows it. Raises `ProxyProtocolError`, `OSError`."""
+    head = await _exactly(loop, connection, len(SIGNATURE))
+    if head == SIGNATURE:
+        head += await _exactly(loop, connection, 4)
+        return address_of_block(head, await _exactly(loop, connection, block_length(head)))
+    while not head.endswith(b"\r\n") and len(head) < MAX_LINE and head.startswith(b"PROXY "):
+        head += await _exactly(loop, connection, 1)
+    return address_of_line(head)
+
+
+async def _exactly(loop: asyncio.AbstractEventLoop, connection: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        more = await loop.sock_recv(connection, count - len(data))
+        if not more:
+            raise ProxyProtocolError("the connection ended")
+        data += more
+    return data

@@ -54,11 +54,14 @@ class AnswerMiddleware:
         cors_origins: tuple[str, ...],
         observer: Observer | None,
         translated: Callable[[Exception], HttpError | None] = lambda _: None,
+        client_of: Callable[[web.Request], str] = lambda request: request.remote or "",
     ) -> None:
+        """`client_of`: whose request one is, for what is told of it."""
         self._names = names
         self._cors = cors_origins
         self._observer = observer
         self._known = translated
+        self._client_of = client_of
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -75,13 +78,13 @@ class AnswerMiddleware:
         except web.HTTPException as error:
             if error.status < 400:
                 raise
-            response = self._refusal(HttpError(error.status, error.reason.lower()))
+            response = self._refusal(request, HttpError(error.status, error.reason.lower()))
             if hdrs.ALLOW in error.headers:
                 response.headers[hdrs.ALLOW] = error.headers[hdrs.ALLOW]
         except (asyncio.CancelledError, ConnectionError):
             raise
         except Exception as error:
-            response = self._refusal(self._translated(error))
+            response = self._refusal(request, self._translated(error))
         if not response.prepared:
             response.headers.setdefault("X-Content-Type-Options", "nosniff")
             self.add_cors(request, response)
@@ -141,8 +144,8 @@ class AnswerMiddleware:
         self._tell(RequestBroke(f"{type(error).__name__}: {error}"[:300]))
         return HttpError(500, "the gateway made a mistake")
 
-    def _refusal(self, error: HttpError) -> web.Response:
-        self._tell(RequestRefused(error.status, error.text))
+    def _refusal(self, request: web.Request, error: HttpError) -> web.Response:
+        self._tell(RequestRefused(error.status, error.text, self._client_of(request)))
         return refusal(error)
 
     def _tell(self, event: ServingEvent) -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 class RequestRefused:
     status: int
     text: str
+    client: str = ""
+    """Whose request it was, where that is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ from aiohttp import web
 from serving.events import LimitReached, Observer
 from serving.fairness import prefix_of
 from serving.limits import Limiter, Rate
+from serving.listening import CLIENT
+from serving.proxies import ProxyHeader, client_of
 from serving.tokens import TokenGuesses
 
 
@@ -27,6 +29,8 @@ class GateConfig:
     max_keys: int = 50_000
     """Of each kind; those that have been quiet longest are forgotten first."""
     trusted_proxies: frozenset[str] = frozenset()
+    """Addresses and networks."""
+    proxy_header: ProxyHeader = ProxyHeader.X_FORWARDED_FOR
 
 
 class TooManyError(Exception):
@@ -72,10 +76,11 @@ class Gate:
         return self._guesses.is_known(given, tokens, network, now)
 
     def client_address(self, request: web.Request) -> str:
-        address = request.remote or ""
-        if address in self._config.trusted_proxies:
-            address = request.headers.get("X-Forwarded-For", address).rpartition(",")[2].strip()
-        return address
+        config = self._config
+        if config.proxy_header is ProxyHeader.PROXY_PROTOCOL:
+            return request.get(CLIENT) or request.remote or ""
+        values = request.headers.getall(config.proxy_header, ())
+        return client_of(request.remote or "", config.proxy_header, values, config.trusted_proxies)
 
     def client_key(self, request: web.Request) -> str:
         """Whom a request counts against: the network around its address."""

@@ -16,6 +16,8 @@ from serving.events import LimitReached, Observer, RequestRefused
 
 BACKLOG = 1024
 SECOND_LOOK = 0.05
+CLIENT = web.RequestKey("client", str)
+"""Where a trusted proxy has said before the request whose it is (PROXY protocol): that address."""
 
 _RequestHandler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -49,6 +51,7 @@ class Doorkeeper:
         self._max_connections = max_connections
         self._observer = observer
         self._silent: set[asyncio.BaseProtocol] = set()
+        self._clients: dict[asyncio.BaseProtocol, str] = {}
         self.cut = 0
 
     @web.middleware
@@ -56,9 +59,15 @@ class Doorkeeper:
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
         self._silent.discard(request.protocol)
+        client = self._clients.get(request.protocol)
+        if client is not None:
+            request[CLIENT] = client
         return await handler(request)
 
-    def admit(self, server: web.Server) -> asyncio.BaseProtocol:
+    def forget(self, protocol: asyncio.BaseProtocol) -> None:
+        self._clients.pop(protocol, None)
+
+    def admit(self, server: web.Server, client: str | None = None) -> asyncio.BaseProtocol:
         """The protocol of a new connection.
 
         aiohttp also counts those whose client has left, as long as their handler goes on.
@@ -67,6 +76,8 @@ class Doorkeeper:
             self._note_cut("max_connections")
             return _Refusal()
         protocol = server()
+        if client is not None:
+            self._clients[protocol] = client
         self._silent.add(protocol)
         asyncio.get_running_loop().call_later(self.header_timeout, self._look_again, protocol)
         return protocol
@@ -110,8 +121,11 @@ class GuardedSite(web.BaseSite):
         room: ConnectionRoom,
         tls: ssl.SSLContext | None = None,
         observer: Observer | None = None,
+        *,
+        proxy_protocol: bool = False,
     ) -> None:
         super().__init__(runner, backlog=BACKLOG, ssl_context=tls)
+        self._proxy_protocol = proxy_protocol
         self._socket = listening
         self._doorkeeper = doorkeeper
         self._room = room
@@ -133,9 +147,11 @@ class GuardedSite(web.BaseSite):
         self._acceptor = Acceptor(
             self._socket,
             self._room,
-            lambda: self._doorkeeper.admit(server),
+            lambda client: self._doorkeeper.admit(server, client),
             tls=self._ssl_context,
             handshake_timeout=self._doorkeeper.header_timeout,
+            proxy_protocol=self._proxy_protocol,
+            gone=self._doorkeeper.forget,
             observer=self._observer,
         )
 

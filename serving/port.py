@@ -12,6 +12,7 @@ from aiohttp import web
 
 from serving.acceptor import ConnectionRoom
 from serving.listening import Doorkeeper, GuardedSite, RequestLog, open_socket
+from serving.proxies import ProxyHeader
 from serving.tls import TlsFiles, TlsPort
 
 
@@ -30,6 +31,7 @@ class PortConfig:
     connections_per_client: int = 1_000
     """Of the network around one address; programs of this machine and `proxies` have no such bound."""
     proxies: frozenset[str] = frozenset()
+    proxy_header: ProxyHeader = ProxyHeader.X_FORWARDED_FOR
     linger: float = 10.0
     """How long a sender whose body was refused unread may go on sending, so that it sees the answer."""
     stop_grace: float = 2.0
@@ -86,7 +88,15 @@ class Port:
         )
         await self._runner.setup()
         context = None if self._tls is None else self._tls.context
-        site = GuardedSite(self._runner, self._socket, self._doorkeeper, self._room, context, self._observer)
+        site = GuardedSite(
+            self._runner,
+            self._socket,
+            self._doorkeeper,
+            self._room,
+            context,
+            self._observer,
+            proxy_protocol=config.proxy_header is ProxyHeader.PROXY_PROTOCOL,
+        )
         await site.start()
         if self._tls is not None:
             self._watching = asyncio.create_task(self._tls.watch())

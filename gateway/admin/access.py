@@ -20,6 +20,8 @@ from serving.limits import Limiter
 from serving.tokens import TokenGuesses, is_one_of
 
 MAX_CLIENTS = 10_000
+PROXIED = ("X-Forwarded-For", "Forwarded", "Via")
+"""What proxies add: to a port without tokens, everybody behind one would be this machine."""
 WHO_DIGITS = 8
 
 
@@ -95,3 +97,6 @@ class AdminAccess:
         if host != "localhost" and not is_loopback(host):
             self.refused += 1
             raise HttpError(403, "without tokens, ask under 127.0.0.1 or localhost")
+        if any(name in request.headers for name in PROXIED):
+            self.refused += 1
+            raise HttpError(403, "a proxy may have brought a stranger: behind one, this port needs tokens")

@@ -11,6 +11,7 @@ import uvloop
 
 from gateway.cli.errors import CommandError
 from gateway.demo import NODES, Demo, DemoArrival, DemoError
+from gateway.operations.ready import tell_ready
 from storage import StorageError
 
 LAST_ENTRY_PATIENCE = 5.0
@@ -69,6 +70,7 @@ async def _show(data: Path, seconds: float | None, every: float) -> int:
             print(f"{domain}, look    {address}")
         print(f"between them      {NODES} PSIRP nodes in a line")
         print(CHAT_HINT, flush=True)
+        tell_ready()
         last = 0
         while not stop.is_set():
             last = await demo.write()

@@ -118,7 +118,7 @@ def _built_in(args: argparse.Namespace) -> Callable[[], GatewayConfig]:
     def read() -> GatewayConfig:
         document: dict[str, object] = {
             "store": {"path": str(data.absolute())},
-            "hub": {"listen": f"127.0.0.1:{port}", "allow_private": args.allow_private},
+            "hub": {"listen": f"127.0.0.1:{port}", "allow_private": args.allow_private, "feeds": True},
             "admin": {"listen": f"127.0.0.1:{0 if port == 0 else port + 1}"},
             "node": {"name": "gateway", "roles": ["rendezvous", "topology"]},
         }

@@ -18,6 +18,7 @@ from gateway.hub_alone import HubAlone, HubAloneConfig
 from gateway.operations.garbage import spare_what_is_loaded
 from gateway.operations.places import state_folder
 from gateway.operations.ready import tell_ready
+from gateway.sections import SectionError, proxies
 from gateway.telemetry.complaints import Complaints
 from gateway.telemetry.telemetry import both
 from gateway.tracing import TraceForm, TracesConfig
@@ -25,10 +26,12 @@ from identifiers import DEFAULT_NAMING
 from push_hub.bounds import SubscriptionBounds
 from push_hub.canary import CanaryConfig
 from push_hub.diagnostics import DiagnosticsConfig
+from push_hub.feed_proxy.proxy import FeedProxyConfig
 from push_hub.hub import Hub, HubConfig
 from push_hub.intake import IntakeConfig
 from push_hub.protocol.urls import UrlError, beginning, normalised
 from push_hub.server import ServerConfig
+from serving.proxies import ProxyHeader
 from serving.tls import CertificateReplaced, TlsError, TlsFiles, TlsPort
 from storage import StorageError
 from storage.memory import LEAST_MIB, MIB, USUAL_MIB, MemoryBudget
@@ -106,7 +109,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="ADDRESS",
-        help="take the client's address from this proxy's X-Forwarded-For; may be repeated",
+        help="a proxy (or a network of them) that may say whose request it is; may be repeated",
+    )
+    parser.add_argument(
+        "--proxy-header",
+        choices=[header.value for header in ProxyHeader],
+        default=ProxyHeader.X_FORWARDED_FOR.value,
+        help="where trusted proxies say it (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--feeds", action="store_true", help="serve /feeds/URL: any feed with this hub in its links, for any reader"
     )
     parser.add_argument(
         "--admin",
@@ -194,11 +206,10 @@ def run(args: argparse.Namespace) -> int:
                 normalised(url)
             except UrlError as error:
                 raise CommandError(f"{option} {url}: it {error}") from error
-    for address in args.trusted_proxy:
-        try:
-            ip_address(address)
-        except ValueError as error:
-            raise CommandError(f"--trusted-proxy {address}: expected an IP address") from error
+    try:
+        trusted = proxies("--trusted-proxy", tuple(args.trusted_proxy))
+    except SectionError as error:
+        raise CommandError(f"--trusted-proxy: {error.what}") from None
     if args.canary_interval <= 0 or args.canary_deadline <= 0:
         raise CommandError("--canary-interval and --canary-deadline take seconds above 0")
     if args.max_document < MIN_DOCUMENT:
@@ -230,8 +241,10 @@ def run(args: argparse.Namespace) -> int:
         canary=CanaryConfig(not args.no_canary, args.canary_interval, args.canary_deadline),
         server=ServerConfig(
             publisher_tokens=_tokens(args.publisher_token_file, "--publisher-token-file"),
-            trusted_proxies=frozenset(args.trusted_proxy),
+            trusted_proxies=trusted,
+            proxy_header=ProxyHeader(args.proxy_header),
         ),
+        feeds=FeedProxyConfig(args.feeds),
         diagnostics=DiagnosticsConfig(operator_token=operator[0] if operator else None),
         tls=_tls(args.tls_certificate, args.tls_key),
     )

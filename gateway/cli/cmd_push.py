@@ -12,11 +12,14 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from aiohttp import web
 
 from gateway.cli.errors import CommandError
+from gateway.discovery import DiscoveryError, Resolver, ResolverConfig
+from gateway.discovery.own_hub import hub_of
 from push_hub.client import (
     MIGRATIONS,
     ClientError,
@@ -55,6 +58,8 @@ examples:
   psph push subscribe TOPIC --hub HUB --callback https://me.example/cb --lease 3600
         only ask the hub; somebody else answers at the callback
         (with --timeout it ends with 1 when nothing came, and with 3 when the hub never asked the callback)
+  psph push subscribe TOPIC --domain example.org
+        at the hub of your own domain, which its record _psirp._tcp.example.org names
   psph push unsubscribe TOPIC --hub HUB --callback https://me.example/cb
   psph push publish https://blog.example/feed              tell every hub that the page names
   psph push publish TOPIC TOPIC2 --hub HUB                 tell this one
@@ -69,6 +74,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     subscribe = what.add_parser("subscribe", help="print what a topic publishes, or subscribe a callback to it")
     subscribe.add_argument("topic", metavar="URL", help="a page that names its hubs, or with --hub a topic")
     subscribe.add_argument("--hub", metavar="URL", help="subscribe here (default: where the page says)")
+    subscribe.add_argument(
+        "--domain", metavar="NAME", help="subscribe at the hub of your own domain, which its service record names"
+    )
+    subscribe.add_argument(
+        "--name-server", metavar="A:P", help="with --domain: ask this one (default: those of this machine)"
+    )
     subscribe.add_argument("--callback", metavar="URL", help="a callback that answers by itself: run none here")
     subscribe.add_argument("--listen", default="127.0.0.1:0", metavar="A:P", help="of the callback server here")
     subscribe.add_argument("--base", metavar="URL", help="where hubs reach it (default: where it listens)")
@@ -138,7 +149,25 @@ async def _unsubscribe(args: argparse.Namespace, client: OutboundClient) -> int:
     return 0
 
 
+async def _own_hub(args: argparse.Namespace) -> str:
+    policy = AddressPolicy(True)
+    servers: dict[str, Any] = {}
+    if args.name_server is not None:
+        host, port = _address("--name-server", args.name_server)
+        servers = {"nameservers": (host,), "port": port}
+    try:
+        return await hub_of(args.domain, Resolver(ResolverConfig(**servers), policy), policy)
+    except DiscoveryError as error:
+        raise CommandError(f"--domain: {error}") from None
+
+
 async def _subscribe(args: argparse.Namespace, client: OutboundClient) -> int:
+    if args.domain is not None:
+        if args.hub is not None:
+            raise CommandError("--hub and --domain both say which hub: give one")
+        args.hub = await _own_hub(args)
+    elif args.name_server is not None:
+        raise CommandError("--name-server is asked for a --domain: name one")
     if args.callback is not None:
         topic, hub = await _topic_and_hub(args, client)
         status = await send_request(client, hub, "subscribe", topic, _url(args.callback), None, args.lease)
@@ -150,7 +179,7 @@ async def _subscribe(args: argparse.Namespace, client: OutboundClient) -> int:
 
 async def _receive(args: argparse.Namespace, client: OutboundClient, stack: AsyncExitStack) -> int:
     """Run a callback server until there is enough of it."""
-    host, port = _listen(args.listen)
+    host, port = _address("--listen", args.listen)
     folder = args.data
     if folder is None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="psph-push-")))
@@ -281,10 +310,10 @@ def _print(delivery: ReceivedDelivery, *, as_json: bool) -> None:
     print(json.dumps(said), flush=True)
 
 
-def _listen(text: str) -> tuple[str, int]:
+def _address(option: str, text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65_535:
-        raise CommandError(f"--listen {text}: expected ADDRESS:PORT (port 0 for a free one)")
+        raise CommandError(f"{option} {text}: expected ADDRESS:PORT (port 0 for a free one)")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 

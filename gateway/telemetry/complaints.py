@@ -50,7 +50,7 @@ def said_of(event: object) -> str | None:
         case DeliveryFailed() if event.given_up:
             return f"delivery given up: {without_keys(event.subscription.callback)}: {event.reason}"
         case RequestRefused() if event.status == FORBIDDEN:
-            return f"request refused: {event.text}"
+            return f"request refused{f' of {event.client}' if event.client else ''}: {event.text}"
         case LimitReached():
             return f"a bound bit: {event.name} (the table of bounds is in docs/hub.md)"
         case RequestBroke():

@@ -9,6 +9,7 @@ from gateway.sections import ANY, SectionError, Sections, address, host_name, pr
 from gateway.tls_section import TlsSection
 from gateway.web.server import WebConfig
 from serving.limits import Rate
+from serving.proxies import ProxyHeader
 
 Count = Annotated[int, Meta(ge=1)]
 Positive = Annotated[float, Meta(gt=0.0)]
@@ -21,6 +22,7 @@ class WebSection(Struct, frozen=True, forbid_unknown_fields=True):
     public_url: str | None = None
     names: tuple[str, ...] = ()
     trusted_proxies: tuple[str, ...] = ()
+    proxy_header: ProxyHeader = ProxyHeader.X_FORWARDED_FOR
     cors_origins: tuple[str, ...] = ()
     connections: Count = WebConfig().max_connections
     connections_per_client: Count = WebConfig().connections_per_client
@@ -51,6 +53,7 @@ def web_config(sections: Sections) -> WebConfig | None:
         per_client=Rate(section.requests_per_client, section.requests_per_client_burst),
         per_topic=Rate(section.publications_per_topic, section.publications_per_topic_burst),
         trusted_proxies=proxies("web.trusted_proxies", section.trusted_proxies),
+        proxy_header=section.proxy_header,
         max_connections=section.connections,
         connections_per_client=section.connections_per_client,
         tls=sections.tls("web.tls", section.tls),

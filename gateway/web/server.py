@@ -12,6 +12,7 @@ from serving.answers import AnswerMiddleware, HttpError
 from serving.gate import Gate, GateConfig, Share
 from serving.limits import Rate
 from serving.port import Port, PortConfig
+from serving.proxies import ProxyHeader
 from serving.tls import TlsFiles
 
 PER_TOPIC = "per_topic"
@@ -35,6 +36,7 @@ class WebConfig:
     per_topic: Rate = field(default_factory=lambda: Rate(20, 200))
     """Publications of one topic."""
     trusted_proxies: frozenset[str] = frozenset()
+    proxy_header: ProxyHeader = ProxyHeader.X_FORWARDED_FOR
     header_timeout: float = 10.0
     keepalive_timeout: float = 30.0
     max_connections: int = 10_000
@@ -50,10 +52,14 @@ class WebServer:
         self._observer = observer
         self._port: Port | None = None
         self._translators: list[Callable[[Exception], HttpError | None]] = [translated]
-        self.answers = AnswerMiddleware(_names(config), config.cors_origins, observer, self._translated)
         shares = {PER_TOPIC: Share(config.per_topic, "this topic is published too often")}
-        gate_config = GateConfig(config.per_client, shares, trusted_proxies=config.trusted_proxies)
+        gate_config = GateConfig(
+            config.per_client, shares, trusted_proxies=config.trusted_proxies, proxy_header=config.proxy_header
+        )
         self.gate = Gate(gate_config, time.monotonic, observer)
+        self.answers = AnswerMiddleware(
+            _names(config), config.cors_origins, observer, self._translated, self.gate.client_address
+        )
         self.app = web.Application(middlewares=[self.answers.middleware])
         """Protocols add their routes before the port opens."""
 
@@ -92,6 +98,7 @@ class WebServer:
                 max_connections=config.max_connections,
                 connections_per_client=config.connections_per_client,
                 proxies=config.trusted_proxies,
+                proxy_header=config.proxy_header,
                 stop_grace=config.stop_grace,
                 cancel_handlers=True,
             ),

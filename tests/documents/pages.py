@@ -29,7 +29,7 @@ SHELL = "sh"
 PROGRAMS = (
     "psph", "make", "docker", "systemctl", "journalctl", "curl", "wireshark", "tshark", "pip", "python", "python3",
     "pytest", "pre-commit", "ruff", "mypy", "git", "ip", "sudo", "openssl", "sqlite3", "tsig-keygen", "nsupdate", "dig",
-    "apt", "apt-get", "named", "sh", "bash", "ssh", "wget", "podman",
+    "apt", "apt-get", "named", "nginx", "caddy", "haproxy", "sh", "bash", "ssh", "wget", "podman",
 )  # fmt: skip
 """A line or a span of text that begins with one of these is a command for the reader."""
 ASSIGNMENT = re.compile(r"^[A-Z_]+=\S*$")

@@ -1,8 +1,9 @@
 """Runs a page of the documentation: writes its files, runs its commands in order, compares what it says they print.
 
-`pages.py` says how a page marks its blocks. A page has a folder of its own. Variables that a block sets are there in
-the next ones, as in the reader's shell. A line that ends in `&` is started and goes on: one that serves (`READY`)
-is waited for until it says that it does, any other has to end well by itself before its block is over.
+`pages.py` says how a page marks its blocks. A page has a folder of its own. A block is given to a shell as one, as when
+a reader pastes it: what has to serve before the next line must say so itself (`psph ... --wait-ready`), nothing waits
+for it here. What a line leaves with `&` has to end well by itself before its block is over; what goes on in the
+background is ended with the page. Variables that a block sets are there in the next ones.
 
 Three things are not as they are written. Ports are replaced by free ones. `psph` is `short.py`, which is psph with
 measurements made small. And programs that cannot be run inside a test have a stand-in (`stand_ins.py`).
@@ -18,28 +19,19 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
-from tests.documents.pages import ROOT, Block, blocks, command, covered_by, lines
+from tests.documents.pages import ROOT, Block, blocks, covered_by, lines
 
-PORTS = re.compile(r"((?:127\.0\.0\.1|localhost):|--port |--udp-port |http\.server |listen-on port )(\d{4,5})\b")
+PORTS = re.compile(
+    r"((?:127\.0\.0\.1|localhost):|--port |--udp-port |http\.server |listen-on port |SRV \d+ \d+ )(\d{4,5})\b"
+)
 GOES_ON = re.compile(r"^(?P<command>.*[^&\s])\s*&\s*(?:#.*)?$")
+WENT_ON = re.compile(r"in the background: kill (\d+) stops it")
 PATIENCE = 240.0
-READY = {
-    ("psph", "gateway"): "is up",
-    ("psph", "node"): "is up",
-    ("psph", "net", "up"): "applications attach",
-    ("psph", "hub"): "hub at",
-    ("psph", "mqtt"): "MQTT at",
-    ("psph", "feed"): "feed at",
-    ("psph", "pub"): "56657273696f6e",
-    ("psph", "demo"): "reached domain",
-    ("python3",): "Serving",
-    ("curl",): "following",
-    ("named",): "running",
-}
-"""What serves, and what it prints when it does."""
 StandIn = Callable[["PageRun", str], str]
 
 
@@ -47,11 +39,6 @@ def alike(text: str) -> list[str]:
     """Lines without what differs from run to run."""
     text = re.sub(r"[0-9a-f]{12,}", "H", text)
     return [" ".join(re.sub(r"\d[\d,.:]*", "N", line).split()) for line in text.splitlines() if line.strip()]
-
-
-def says_when_ready(text: str) -> str | None:
-    found = command(text)
-    return next((said for words, said in READY.items() if found and found.words[: len(words)] == words), None)
 
 
 class Background:
@@ -102,6 +89,38 @@ class Background:
         self._listener.join(10)
 
 
+class Detached:
+    """A process that went to the background by itself (`--wait-ready`); it says more where its command has said it."""
+
+    def __init__(self, pid: int, log: Path) -> None:
+        self.process = SimpleNamespace(pid=pid, args=Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " "))
+        self._log = log
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text()
+
+    def until(self, text: str) -> None:
+        self._wait(lambda: text in self.said, f"never said {text!r}")
+
+    def stop(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.process.pid, signal.SIGTERM)
+        self._wait(lambda: not self._runs(), "does not end")
+
+    def _runs(self) -> bool:
+        try:
+            return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        except OSError:
+            return False
+
+    def _wait(self, holds: Callable[[], bool], complaint: str) -> None:
+        until = time.monotonic() + min(PATIENCE, 60)
+        while not holds():
+            assert time.monotonic() < until, f"{self.process.args} {complaint}:\n{self.said}"
+            time.sleep(0.01)
+
+
 class PageRun:
     def __init__(self, page: Path, folder: Path, stand_ins: dict[str, StandIn] | None = None) -> None:
         self.page = page
@@ -109,7 +128,7 @@ class PageRun:
         self.folder = folder / "page"
         self.left_out: list[str] = []
         """Blocks that this machine cannot run, with the reason."""
-        self.background: list[Background] = []
+        self.background: list[Background | Detached] = []
         self._stand_ins = stand_ins or {}
         self._ports: dict[str, str] = {}
         self._namespace: str | None = None
@@ -124,6 +143,7 @@ class PageRun:
             **{name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "PSPH_"))},
             "PATH": os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"], "/usr/sbin"]),
             "PYTHONPATH": str(ROOT),
+            "EXAMPLES": str(ROOT / "examples"),
             "PYTHONUNBUFFERED": "1",
             "COLUMNS": "160",
         }
@@ -163,19 +183,32 @@ class PageRun:
             self._namespace = None
 
     def shell(self, script: str, *, expected: int = 0) -> str:
-        whole = f"set -ae\n. {self._variables}\n{self.ported(script)}\nexport -p > {self._variables}"
-        process = subprocess.Popen(
-            self._where(["sh", "-c", whole]), cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-        )  # fmt: skip
+        """Run lines as one; what they leave in the background with `&` has to end well."""
+        kept: list[str] = []
+        for line in lines(self.ported(script)):
+            kept.append(line)
+            if GOES_ON.match(line):
+                kept.append('_left="$_left $!"')
+        whole = "\n".join(
+            ["set -ae", f". {self._variables}", "_left=", *kept, "for _one in $_left; do wait $_one; done"]
+        )
+        log = self.folder.parent / f"log-{len(list(self.folder.parent.glob('log-*')))}"
+        with log.open("w") as out:
+            process = subprocess.Popen(
+                self._where(["bash", "-c", f"{whole}\nexport -p > {self._variables}"]),
+                cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                start_new_session=True,
+            )  # fmt: skip
         try:
-            out, _ = process.communicate(timeout=PATIENCE)
+            code = process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)  # the shell and what it started
-            process.communicate()
-            raise AssertionError(f"{script}\ndid not end in {PATIENCE:g} seconds") from None
-        assert process.returncode == expected, f"{script}\nended with {process.returncode}:\n{out}"
-        return out
+            process.wait()
+            raise AssertionError(f"{script}\ndid not end in {PATIENCE:g} seconds:\n{log.read_text()}") from None
+        finally:
+            self.background += [Detached(int(found[1]), log) for found in WENT_ON.finditer(log.read_text())]
+        assert code == expected, f"{script}\nended with {code}:\n{log.read_text()}"
+        return log.read_text()
 
     def ported(self, text: str) -> str:
         text = text.replace(".venv/bin/", "")
@@ -187,45 +220,31 @@ class PageRun:
             one.until(block.options["background"])
             return one.said
         said: list[str] = []
-        finite: list[Background] = []
         expected = int(block.options.get("fails", "0"))
-        steps = self._steps(block.body)
-        for number, (kind, text) in enumerate(steps):
-            if kind == "goes on":
-                one = self._start(text)
-                found = command(text.split("|")[-1])
-                ready = [
-                    word for words, word in READY.items() if found is not None and found.words[: len(words)] == words
-                ]
-                if ready:
-                    one.until(ready[0])
-                    said.append(one.said)
-                else:
-                    finite.append(one)
-            elif kind == "stand-in":
+        steps = self._steps(block.body, alone=expected != 0)
+        for number, (is_stand_in, text) in enumerate(steps):
+            if is_stand_in:
                 said.append(self._stand_ins[text.split()[0]](self, text))
             else:
                 said.append(self.shell(text, expected=expected if number == len(steps) - 1 else 0))
-        said += [one.end() for one in finite]
         return "".join(said)
 
-    def _steps(self, script: str) -> list[tuple[str, str]]:
-        steps: list[tuple[str, str]] = []
-        for line in lines(script):
-            goes_on = GOES_ON.match(line)
-            if line.split()[0] in self._stand_ins:
-                steps.append(("stand-in", line))
-            elif goes_on:
-                steps.append(("goes on", goes_on["command"]))
-            elif steps and steps[-1][0] == "script":
-                steps[-1] = ("script", f"{steps[-1][1]}\n{line}")
+    def _steps(self, script: str, *, alone: bool) -> list[tuple[bool, str]]:
+        """The block as one, but for what has a stand-in; `alone`: the last line by itself, because it is to fail."""
+        steps: list[tuple[bool, str]] = []
+        found = lines(script)
+        for number, line in enumerate(found):
+            is_stand_in = line.split()[0] in self._stand_ins
+            last_alone = alone and number == len(found) - 1
+            if steps and not is_stand_in and not steps[-1][0] and not last_alone:
+                steps[-1] = (False, f"{steps[-1][1]}\n{line}")
             else:
-                steps.append(("script", line))
+                steps.append((is_stand_in, line))
         return steps
 
     def _start(self, text: str) -> Background:
         whole = f"set -a\n. {self._variables}\nexec {self.ported(text)}"
-        one = Background(self._where(["sh", "-c", whole]), self.folder, self.environment)
+        one = Background(self._where(["bash", "-c", whole]), self.folder, self.environment)
         self.background.append(one)
         return one
 

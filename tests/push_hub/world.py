@@ -36,6 +36,7 @@ async def whole_hub(
     clock: Callable[[], float] = time.time,
     validator: Validator | None = None,
     observer: Callable[[object], None] | None = None,
+    monotonic: Callable[[], float] = time.monotonic,
     **more: Any,
 ) -> AsyncIterator[Hub]:
     settings: dict[str, Any] = {
@@ -44,7 +45,8 @@ async def whole_hub(
         "diagnostics": DiagnosticsConfig(operator_token="operator"),
         "canary": CanaryConfig(enabled=False),
     }
-    hub = Hub(HubConfig(directory / "data", **(settings | more)), clock=clock, validator=validator, observer=observer)
+    config = HubConfig(directory / "data", **(settings | more))
+    hub = Hub(config, clock=clock, validator=validator, observer=observer, monotonic=monotonic)
     await hub.start()
     try:
         yield hub

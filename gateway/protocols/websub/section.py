@@ -13,6 +13,7 @@ from push_hub.bounds import SubscriptionBounds
 from push_hub.canary import CanaryConfig
 from push_hub.delivery import QueueLimits, Retention
 from push_hub.diagnostics import DiagnosticsConfig
+from push_hub.feed_proxy.proxy import FeedProxyConfig
 from push_hub.hub import HubConfig
 from push_hub.intake import IntakeConfig
 from push_hub.protocol.leases import LeasePolicy
@@ -21,6 +22,7 @@ from push_hub.server import ServerConfig
 from push_hub.sse import HubStreamConfig
 from push_hub.verifier import IntentVerifierConfig
 from serving.limits import Rate
+from serving.proxies import ProxyHeader
 
 Count = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0.0)]
@@ -45,6 +47,8 @@ class HubSection(Struct, frozen=True, forbid_unknown_fields=True):
     poll_min: Seconds = 300.0
     poll_max: Seconds = 86_400.0
     trusted_proxies: tuple[str, ...] = ()
+    proxy_header: ProxyHeader = ProxyHeader.X_FORWARDED_FOR
+    feeds: bool = False
     publisher_tokens_file: str | None = None
     operator_token_file: str | None = None
     stop_grace: Seconds = 5.0
@@ -126,6 +130,7 @@ def hub_config(sections: Sections) -> HubConfig:
             per_topic=Rate(limits.requests_per_topic, limits.requests_per_topic_burst),
             new_subscriptions=Rate(limits.new_subscriptions, limits.new_subscriptions_burst),
             trusted_proxies=proxies("hub.trusted_proxies", hub.trusted_proxies),
+            proxy_header=hub.proxy_header,
             publisher_tokens=sections.secrets("hub.publisher_tokens_file", hub.publisher_tokens_file),
         ),
         verifier=IntentVerifierConfig(max_pending=limits.pending_checks, leases=leases),
@@ -140,6 +145,7 @@ def hub_config(sections: Sections) -> HubConfig:
         ),
         retention=Retention(limits.kept_publications, limits.kept_bytes, limits.kept_age),
         streams=HubStreamConfig(max_streams=limits.streams),
+        feeds=FeedProxyConfig(hub.feeds),
         diagnostics=DiagnosticsConfig(operator_token=operator[0] if operator else None),
         canary=CanaryConfig(hub.canary.enabled, hub.canary.interval, hub.canary.deadline),
         stop_grace=hub.stop_grace,

@@ -251,7 +251,7 @@ async def test_who_goes_away_in_the_middle_stores_nothing(hub: RunningHub) -> No
     )
     await writer.drain()
     writer.close()
-    await until(lambda: RequestRefused(400, "the request body ended too early") in hub.events)
+    await until(lambda: RequestRefused(400, "the request body ended too early", "127.0.0.1") in hub.events)
     assert hub.pings.pings == []
 
 
