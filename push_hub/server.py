@@ -210,7 +210,13 @@ class HubServer:
         if request.query.get("hub.mode") == Mode.PUBLISH and self._may_bring_content(request):
             return await self._take_content(request)
         body = await self._body(request, self._config.max_body)
-        asked = parse_request(request.headers.get(hdrs.CONTENT_TYPE, ""), body, self._config.rules)
+        try:
+            asked = parse_request(request.headers.get(hdrs.CONTENT_TYPE, ""), body, self._config.rules)
+        except RequestError as error:
+            if "hub.mode" in request.query:
+                hint = "hub.mode stands in the address: send it and the rest in the body, as curl -d does"
+                raise RequestError(f"{error.text} ({hint})", error.status) from None
+            raise
         if isinstance(asked, PublishRequest):
             for topic in asked.topics:
                 self._check_address("topic", topic)

@@ -7,6 +7,7 @@ from gateway.cli.errors import CommandError
 from gateway.config import ConfigError, load
 from gateway.config_example import EXAMPLE
 from gateway.config_reference import reference
+from gateway.words import counted
 
 EXAMPLES = """
 examples:
@@ -41,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     except ConfigError as error:
         raise CommandError(str(error)) from None
     node = config.network.node
-    network = f"a node {node.name!r} with {len(node.links)} links" if node else str(config.network.attach)
+    network = f"a node {node.name!r} with {counted(len(node.links), 'link')}" if node else str(config.network.attach)
     print(f"{args.file}: can be used")
     print(f"  hub      {config.hub.host} port {config.hub.port}, known as {config.hub.public_url or 'that'}")
     print(f"  network  {network}, naming {config.naming.announcement}")

@@ -44,19 +44,22 @@ def run(args: argparse.Namespace) -> int:
                 code, reason = Code.SCHEME_MISMATCH, other
         zone = None
         if code is not Code.SUCCESS and "://" in args.item:
-            zone = await _zone(client, Topic.parse(args.item), naming)
+            zone = await _zone(client, Topic.parse(args.item), naming, published=bool(why.publishers))
         print(_as_json(item, code, reason, why, zone) if args.json else _as_text(item, code, reason, why, zone))
         return 0 if code is Code.SUCCESS else EXIT_NOT_MATCHED
 
     return with_node(args, work)
 
 
-async def _zone(client: Client, topic: Topic, naming: Naming) -> str | None:
+async def _zone(client: Client, topic: Topic, naming: Naming, *, published: bool) -> str | None:
     """Whether a gateway answers for the topic's zone: why a subscription to it would be denied, or not."""
     try:
-        return (await standing_of(client, naming, zone_of(topic.host), topic)).text
+        standing = await standing_of(client, naming, zone_of(topic.host), topic)
     except NoZoneError:
         return None
+    if published and not standing.managed and standing.mismatch is None:
+        return f"nobody manages the zone {standing.zone}, and nobody needs to: the topic is published in the network"
+    return standing.text
 
 
 async def _under_another_naming(client: Client, topic: Topic, naming: Naming, why: Why) -> str | None:
@@ -98,9 +101,10 @@ def _as_json(item: ItemId, code: Code, reason: str, why: Why, zone: str | None) 
 
 
 def _as_text(item: ItemId, code: Code, reason: str, why: Why, zone: str | None) -> str:
+    words = code.name.lower().replace("_", " ")
     lines = [
         f"{item}",
-        f"  {'matched' if code is Code.SUCCESS else code.name.lower().replace('_', ' ')}: {reason}",
+        f"  {reason if code is Code.SUCCESS else f'{words}: {reason}'}",
         f"  publishers   {', '.join(why.publishers) or 'none'}",
         f"  subscribers  {', '.join(why.subscribers) or 'none'}",
     ]

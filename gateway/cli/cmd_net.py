@@ -15,6 +15,7 @@ from rich.table import Table
 
 from gateway.cli.errors import CommandError
 from gateway.operations.ready import tell_ready
+from gateway.words import counted
 from psirp_stack.emulation.experiment import ExperimentOutcome, perform, simulate, simulated_network
 from psirp_stack.emulation.namespaces import SECRET_FILE, NamespaceError, NamespaceNetwork
 from psirp_stack.emulation.network import EmulatedNetwork, Watcher, socket_of
@@ -218,7 +219,8 @@ def _up_in_namespaces(plan: NetworkPlan, data: Path) -> int:
 
 def _say_up(plan: NetworkPlan, data: Path) -> None:
     names = plan.graph.names
-    print(f"{len(names)} nodes and {plan.graph.undirected_links} links are up", flush=True)
+    links = plan.graph.undirected_links
+    print(f"{counted(len(names), 'node')} and {counted(links, 'link')} are up", flush=True)
     print(f"rendezvous {', '.join(plan.rendezvous)}, topology manager {', '.join(plan.topology)}", flush=True)
     print(f"applications attach to {socket_of(data, names[0])} ... {socket_of(data, names[-1])}", flush=True)
     tell_ready()

@@ -11,6 +11,7 @@ import uvloop
 from gateway.cli.errors import CommandError
 from gateway.operations.garbage import spare_what_is_loaded
 from gateway.operations.ready import tell_ready
+from gateway.words import counted
 from psirp_stack.authentication.keys import KeyFileError
 from psirp_stack.graph import GraphError
 from psirp_stack.node.config import NodeConfigError, NodeFile, load, read_secret
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         if args.check:
             if file.domain.secret_file is not None:
                 read_secret(args.config.parent / file.domain.secret_file)
-            print(f"{args.config}: node {file.name!r} with {len(file.links)} links can be started")
+            print(f"{args.config}: node {file.name!r} with {counted(len(file.links), 'link')} can be started")
             return 0
         memory_of(file).enforce_on_stores()
         uvloop.run(_serve(file, args.config.parent))
@@ -72,7 +73,7 @@ async def _serve(file: NodeFile, folder: Path) -> None:
             print(f"psph node: warning: {line}", file=sys.stderr, flush=True)
         roles = ", ".join(("forwarder", *file.roles))
         where = "" if file.socket is None else f", applications at {folder / file.socket}"
-        print(f"node {file.name} is up ({roles}; {len(file.links)} links{where})", flush=True)
+        print(f"node {file.name} is up ({roles}; {counted(len(file.links), 'link')}{where})", flush=True)
         spare_what_is_loaded()
         tell_ready()
         await stop.wait()

@@ -17,6 +17,7 @@ from gateway.admin.config import AdminConfig, is_loopback
 from gateway.gateway import GatewayConfig
 from gateway.operations.findings import Finding, bad, doubtful, good, unknown
 from gateway.operations.stores import stores_below
+from gateway.words import counted
 from psirp_stack.node.config import LinkFile
 from storage.private import OTHERS
 
@@ -271,4 +272,4 @@ def _service(domain: str, resolver: dns.resolver.Resolver, port: int) -> Finding
     except dns.exception.DNSException as error:
         text = f"{name}: the name service did not answer ({type(error).__name__})"
         return bad(NAMES, text, "look at /etc/resolv.conf, and whether port 53 is let through")
-    return good(NAMES, f"{name}: {len(answer)} gateways")
+    return good(NAMES, f"{name}: {counted(len(answer), 'gateway')}")

@@ -11,6 +11,7 @@ import msgspec
 from gateway.gateway import GatewayConfig
 from gateway.operations.findings import Finding, bad, doubtful, good
 from gateway.protocols.psirp.protocol import SOCKET_NAME
+from gateway.words import counted
 from psirp_stack.authentication.keys import KeyFileError
 from psirp_stack.graph import GraphError
 from psirp_stack.links.udp import UdpAddress, UdpLink, bound_socket
@@ -35,7 +36,7 @@ def check_links(node: NodeFile | None) -> Iterator[Finding]:
         fix = "make a secret with `psph keys setup`, name it as node.domain.secret_file, and leave node.domain.open out"
         yield bad(LINKS, OPEN_DOMAIN, fix)
     else:
-        yield good(LINKS, f"{len(leaving)} links leave this machine, sealed with the domain's secret")
+        yield good(LINKS, f"{counted(len(leaving), 'link')} to other machines, sealed with the domain's secret")
 
 
 def check_buffers(node: NodeFile | None) -> Iterator[Finding]:

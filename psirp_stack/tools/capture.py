@@ -38,6 +38,8 @@ _ARPHRD_LOOPBACK = 772
 _ETHERTYPE_IPV4, _ETHERTYPE_IPV6 = 0x0800, 0x86DD
 _PROTOCOL_UDP = 17
 _UDP_HEADER_BYTES = 8
+_OF_A_PORT = 0x02000000
+"""Begins a locally administered Ethernet address; the port is its end."""
 _BARE_ETHERNET = bytes(12) + ETHERTYPE.to_bytes(2, "big")
 
 
@@ -157,7 +159,11 @@ def frame_in_udp(record: Record, port: int) -> Record | None:
         return None
     if len(datagram) < _UDP_HEADER_BYTES or port not in struct.unpack_from("!HH", datagram):
         return None
-    frame = data[:12] + ETHERTYPE.to_bytes(2, "big") + datagram[_UDP_HEADER_BYTES:]
+    addresses = data[:12]
+    if not any(addresses):  # on loopback all are zero: ports say which end sent it, as addresses of nobody's card
+        source, target = struct.unpack_from("!HH", datagram)
+        addresses = struct.pack("!IHIH", _OF_A_PORT, target, _OF_A_PORT, source)
+    frame = addresses + ETHERTYPE.to_bytes(2, "big") + datagram[_UDP_HEADER_BYTES:]
     return replace(record, data=frame, wire_length=len(frame))
 
 

@@ -382,6 +382,30 @@ async def test_explain_says_who_manages_the_zone_of_a_topic_that_does_not_arrive
         assert f"{b.hub.url} manages {ZONE}, but we name topics by" in (await explained(world, topic))[1]
 
 
+async def test_explain_does_not_miss_a_manager_of_what_is_published(world: World) -> None:
+    """A topic that a gateway publishes needs none: nobody is told in one breath that it matches and cannot come."""
+    topic = f"http://{HOST}/feed"
+    item = Naming().of_topic(Topic.parse(topic))
+    came = asyncio.Event()
+
+    async def heard(_: object) -> None:
+        came.set()
+
+    async with await Client.attach(socket_of(world.data / "net", "n0")) as client:
+        await client.publish(item.sid, item.rid, b"news")
+        code, text = await explained(world, topic)
+        assert code == 1
+        assert "no subscriber; 'n0' could publish" in text
+        assert f"nobody manages the zone {ZONE}, and nobody needs to: the topic is published in the network" in text
+        async with await Client.attach(socket_of(world.data / "net", "n3")) as reader:
+            await reader.subscribe(item.sid, item.rid, heard)
+            await came.wait()
+            code, text = await explained(world, topic)
+    assert code == 0
+    assert "  matched: 'n0' for 'n3'\n" in text, text
+    assert "matched: matched" not in text and "nobody" not in text
+
+
 async def test_a_topic_of_another_zone_is_not_asked_of_this_manager(world: World) -> None:
     async with DistantDomain() as distant, Reader() as reader, world.manager(), world.gateway("n3", "a") as a:
         reason = await denied(reader, a, f"http://www.unmanaged.org:{distant.port}/feed")

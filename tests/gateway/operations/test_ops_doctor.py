@@ -200,7 +200,7 @@ def test_links_that_leave_the_machine_are_sealed_or_reported(tmp_path: Path) -> 
     near = LinkFile(udp="127.0.0.1:4001", peer="127.0.0.1:4002")
     sealed = NodeFile("a", domain=DomainFile(secret_file=str(secret)), links=(link, near))
     assert [finding.text for finding in check_links(sealed)] == [
-        "1 links leave this machine, sealed with the domain's secret"
+        "1 link to other machines, sealed with the domain's secret"
     ]
     (open_one,) = check_links(NodeFile("a", domain=DomainFile(open=True), links=(link,)))
     assert open_one.verdict is FindingLevel.BAD

@@ -88,6 +88,19 @@ def test_frames_inside_udp(network: IP | IPv6) -> None:
         assert short is None or len(short.data) < len(ETHERNET + CHUNK)
 
 
+def test_directions_can_be_told_on_loopback_where_cards_have_no_addresses() -> None:
+    def addresses(source: int, target: int) -> bytes:
+        none = {"src": "00:00:00:00:00:00", "dst": "00:00:00:00:00:00"}
+        ends = {"src": "127.0.0.1", "dst": "127.0.0.1"}
+        data = bytes(Ether(**none) / IP(**ends) / UDP(sport=source, dport=target) / Raw(CHUNK))
+        record = frame_in_udp(Record(3, data, len(data)), 4101)
+        assert record is not None
+        return record.data[:12]
+
+    assert addresses(4101, 4102).hex(":") == "02:00:00:00:10:06:02:00:00:00:10:05"  # to, from
+    assert addresses(4102, 4101).hex(":") == "02:00:00:00:10:05:02:00:00:00:10:06"
+
+
 def test_command_filters_another_capture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, out = tmp_path / "a.pcap", tmp_path / "b.pcap"
     source.write_bytes(pcap(RECORDS))

@@ -209,6 +209,30 @@ async def test_the_public_address_is_what_is_told(tmp_path: Path, http: aiohttp.
         await hub.stop()
 
 
+async def test_a_mode_in_the_address_gets_a_hint(hub: RunningHub, http: aiohttp.ClientSession) -> None:
+    async with http.post(hub.url, params={"hub.mode": "subscribe", "hub.topic": "http://a.example/"}) as answer:
+        assert answer.status in (400, 415)
+        assert "hub.mode stands in the address: send it and the rest in the body" in await answer.text()
+    async with http.post(hub.url, params={"other": "1"}, data={"a": "b"}) as answer:
+        assert await answer.text() == "hub.mode is missing: expected subscribe, unsubscribe or publish\n"
+
+
+@pytest.mark.parametrize("given", ["https://example.com/hub/", "https://example.com/hub"])
+async def test_links_are_right_under_a_path(tmp_path: Path, http: aiohttp.ClientSession, given: str) -> None:
+    hub = Hub(HubConfig(tmp_path, public_url=given))
+    await hub.start()
+    try:
+        async with http.get(hub.local_url) as answer:
+            assert "<https://example.com/hub/.well-known/websub>" in answer.headers["Link"]
+            assert 'href="https://example.com/hub/health"' in await answer.text()
+        async with http.get(f"{hub.local_url}.well-known/websub") as answer:
+            document = await answer.json()
+            assert document["hub"] == given
+            assert document["health"] == "https://example.com/hub/health"
+    finally:
+        await hub.stop()
+
+
 async def test_health_is_json_and_has_its_status(hub: RunningHub, http: aiohttp.ClientSession) -> None:
     async with http.get(f"{hub.url}health") as answer:
         assert (answer.status, (await answer.json())["status"]) == (200, "ok")
