@@ -19,7 +19,7 @@ UNIT := tests/identifiers tests/storage tests/serving tests/exchange tests/psirp
 BENCH_FIRST := payload-steady payload-first load hops
 
 .DEFAULT_GOAL := help
-.PHONY: help run test quick unit bench lint format pytest debian-packages clean constraints constraint-hashes
+.PHONY: help run test quick unit bench lint format pytest debian-packages npm-packages clean constraints constraint-hashes
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -27,7 +27,7 @@ help: ## show this list
 run: $(VENV)/.runtime ## set up and show a feed crossing between two domains
 	$(BIN)/psph demo $(ARGS)
 
-test: $(VENV)/.dev debian-packages lint pytest ## set up, then lint, types and every test
+test: $(VENV)/.dev debian-packages npm-packages lint pytest ## set up, then lint, types and every test
 
 bench: $(VENV)/.dev ## a quick suite of workloads and one report of it, in under ten minutes
 	@test ! -e $(BENCH)/runs || { echo "make: $(BENCH)/runs is there already: move it away, or give BENCH=DIR" >&2; exit 2; }
@@ -72,6 +72,9 @@ $(VENV)/.runtime: $(SETUP_INPUTS) | $(BIN)/python
 $(VENV)/.dev: $(SETUP_INPUTS) | $(BIN)/python
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
+
+npm-packages: | $(BIN)/python
+	@.ci/npm-packages
 
 debian-packages: tests/debian-packages.txt | $(BIN)/python
 	@.ci/debian-packages tests/debian-packages.txt

@@ -28,6 +28,16 @@ async def until(true: Callable[[], object], seconds: float = PATIENCE, what: str
         await asyncio.sleep(STEP)
 
 
+def until_so(true: Callable[[], object], seconds: float = PATIENCE, what: str = "") -> None:
+    """`until` where no loop runs."""
+    line = what or _line_of_caller()
+    deadline = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"waited {seconds:g} seconds in vain for: {line}")
+        time.sleep(STEP)
+
+
 def _line_of_caller() -> str:
     frame = inspect.getframeinfo(sys._getframe(2))
     return f"{frame.filename}:{frame.lineno}: {''.join(frame.code_context or []).strip()}"

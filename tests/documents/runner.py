@@ -19,12 +19,12 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 from tests.documents.pages import ROOT, Block, blocks, covered_by, lines
+from tests.waiting import until_so
 
 PORTS = re.compile(
     r"((?:127\.0\.0\.1|localhost):|--port |--udp-port |http\.server |listen-on port |SRV \d+ \d+ )(\d{4,5})\b"
@@ -115,10 +115,7 @@ class Detached:
             return False
 
     def _wait(self, holds: Callable[[], bool], complaint: str) -> None:
-        until = time.monotonic() + min(PATIENCE, 60)
-        while not holds():
-            assert time.monotonic() < until, f"{self.process.args} {complaint}:\n{self.said}"
-            time.sleep(0.01)
+        until_so(holds, min(PATIENCE, 60), f"{self.process.args} {complaint}:\n{self.said}")
 
 
 class PageRun:

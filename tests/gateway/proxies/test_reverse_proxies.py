@@ -22,6 +22,7 @@ from gateway.gateway import Gateway
 from serving.events import RequestRefused
 from tests.documents.pages import ROOT, blocks
 from tests.push_hub.harness import Publisher, Subscriber, atom
+from tests.waiting import until
 
 PAGE = ROOT / "docs" / "reverse-proxies.md"
 FILES = {block.options["file"]: block.body for block in blocks(PAGE) if "file" in block.options}
@@ -88,16 +89,16 @@ def port_of(url: str) -> str:
 
 
 async def listens(port: int, process: asyncio.subprocess.Process) -> None:
-    async with asyncio.timeout(30):
-        while True:
-            assert process.returncode is None, "the proxy ended"
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-            except ConnectionRefusedError:
-                await asyncio.sleep(0.01)
-                continue
-            writer.close()
-            return
+    async def answers() -> bool:
+        assert process.returncode is None, "the proxy ended"
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except ConnectionRefusedError:
+            return False
+        writer.close()
+        return True
+
+    await until(answers)
 
 
 @pytest.fixture

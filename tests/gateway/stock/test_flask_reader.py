@@ -12,7 +12,7 @@ import pytest
 
 from gateway.demo import Demo
 from tests.documents.pages import ROOT, commands_for
-from tests.push_hub.harness import until
+from tests.waiting import until
 
 
 async def test_a_reader_of_stock_software_uses_the_hub_of_its_own_domain(tmp_path: Path) -> None:

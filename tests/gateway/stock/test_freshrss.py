@@ -15,8 +15,9 @@ import pytest
 
 from push_hub.feed_proxy.proxy import FeedProxyConfig
 from push_hub.hub import Hub
-from tests.push_hub.harness import Publisher, atom, until
+from tests.push_hub.harness import Publisher, atom
 from tests.push_hub.world import whole_hub
+from tests.waiting import until
 
 KEY = "8f14e45fceea167a5a36dedd4bea2543a1f3d1c0"
 HEAD = (
