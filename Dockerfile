@@ -38,7 +38,13 @@ FROM python:3.11.14-slim-bookworm@sha256:65a93d69fa75478d554f4ad27c85c1e69fa1849
 COPY --from=build /opt/psph /opt/psph
 RUN groupadd --gid 10001 psph && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /data psph \
     && install -d -o psph -g psph -m 0700 /data /traces
-ENV PATH=/opt/psph/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+LABEL org.opencontainers.image.title="psph" \
+    org.opencontainers.image.description="The Pub/Sub Proxy Hub: a WebSub hub joined to a PSIRP information-centric network" \
+    org.opencontainers.image.version="0.1.0" \
+    org.opencontainers.image.licenses="MIT" \
+    org.opencontainers.image.base.name="docker.io/library/python:3.11.14-slim-bookworm"
+# Without a file: the hub listens at every address of the container, and data is in the volume.
+ENV PATH=/opt/psph/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PSPH_HOST=0.0.0.0 XDG_STATE_HOME=/data
 WORKDIR /data
 VOLUME /data
 EXPOSE 8080

@@ -19,7 +19,7 @@ UNIT := tests/identifiers tests/storage tests/serving tests/exchange tests/psirp
 BENCH_FIRST := payload-steady payload-first load hops
 
 .DEFAULT_GOAL := help
-.PHONY: help run test quick unit bench lint format pytest debian-packages npm-packages clean constraints constraint-hashes
+.PHONY: help run test quick unit bench lint format pytest debian-packages npm-packages sbom clean constraints constraint-hashes
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -78,6 +78,10 @@ npm-packages: | $(BIN)/python
 
 debian-packages: tests/debian-packages.txt | $(BIN)/python
 	@.ci/debian-packages tests/debian-packages.txt
+
+sbom: $(VENV)/.dev ## a CycloneDX list of what the gateway needs, with the pinned versions and hashes
+	@mkdir -p var
+	$(BIN)/python .ci/sbom > var/sbom.cdx.json
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -17,7 +17,7 @@ from gateway.config import ConfigError, check, load
 from gateway.discovery import DiscoveryError
 from gateway.gateway import Gateway, GatewayConfig
 from gateway.operations.lifetime import serve
-from gateway.operations.places import state_folder
+from gateway.operations.places import at, listening_host, state_folder
 from gateway.telemetry.complaints import Complaints
 from gateway.telemetry.logs import JsonLog
 from gateway.telemetry.spans import Spans, SpansMissingError, is_wanted, otlp
@@ -34,6 +34,7 @@ EXAMPLES = """
 examples:
   psph gateway                                   a network by itself: hub at port 8080, dashboard at 8081, data in
                                                  $XDG_STATE_HOME/psph/gateway; --port, --data and PSPH_... refine it
+                                                 (PSPH_HOST: the address that the hub listens on)
   psph gateway --allow-private                   the same, to be tried out with addresses of this machine
   psph config example > gateway.toml             a complete configuration with comments
   psph gateway -c gateway.toml
@@ -118,7 +119,7 @@ def _built_in(args: argparse.Namespace) -> Callable[[], GatewayConfig]:
     def read() -> GatewayConfig:
         document: dict[str, object] = {
             "store": {"path": str(data.absolute())},
-            "hub": {"listen": f"127.0.0.1:{port}", "allow_private": args.allow_private, "feeds": True},
+            "hub": {"listen": at(listening_host(), port), "allow_private": args.allow_private, "feeds": True},
             "admin": {"listen": f"127.0.0.1:{0 if port == 0 else port + 1}"},
             "node": {"name": "gateway", "roles": ["rendezvous", "topology"]},
         }

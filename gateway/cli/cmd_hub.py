@@ -16,7 +16,7 @@ from gateway.cli.errors import CommandError
 from gateway.cli.traces import traced
 from gateway.hub_alone import HubAlone, HubAloneConfig
 from gateway.operations.garbage import spare_what_is_loaded
-from gateway.operations.places import state_folder
+from gateway.operations.places import listening_host, state_folder
 from gateway.operations.ready import tell_ready
 from gateway.sections import SectionError, proxies
 from gateway.telemetry.complaints import Complaints
@@ -69,7 +69,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="where the hub keeps its store (default: $XDG_STATE_HOME/psph/hub, ~/.local/state/psph/hub)",
     )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    parser.add_argument(
+        "--host", default=listening_host(), help="address to listen on (default: $PSPH_HOST, or 127.0.0.1)"
+    )
     parser.add_argument("--public-url", metavar="URL", help="what subscribers are told is the hub's address")
     parser.add_argument(
         "--tls-certificate",

@@ -2,7 +2,8 @@
 
 make        `make -n` knows the target, and every psph command it would run is one that some page runs. The rest of
             what our targets do is this test run itself: ruff, mypy, pytest.
-docker      Every service that `docker compose up` starts is started, by its very command, by the test of the compose
+docker      What `docker run` starts is a command that some page runs, and so are the services of a file of `-f`.
+            Every service that `docker compose up` starts is started, by its very command, by the test of the compose
             file; what `run` or `exec` names is in the file, and its psph commands are run by some page.
 systemctl   The unit's program is one that the page runs; what it does for `reload` is done to that process.
 wireshark   tshark reads the file with the same options.
@@ -64,7 +65,14 @@ def docker(line: str) -> str:
     if words[0] == "build":
         assert (ROOT / words[-1] / "Dockerfile").exists()
         return ""
+    if words[0] == "run":
+        must_be_run(" ".join(words[words.index("psph") :]))
+        return ""
     assert words[0] == "compose", f"nothing stands for {line}"
+    if words[1] == "-f":
+        for service in yaml.safe_load((ROOT / words[2]).read_text())["services"].values():
+            must_be_run(f"psph {' '.join(service['command'])}")
+        return ""
     services = compose()
     if "up" in words:
         always = {name for name, service in services.items() if not service.get("profiles")}

@@ -65,7 +65,7 @@ def test_a_command_in_the_text_is_one_that_is_run(page: Path) -> None:
         ("```sh\necho one 1\n```\n```text output\ntwo 2\n```\n", "the page shows"),
         ("```sh background=ready\necho never\n```\n", "never"),
         ("```sh\nfalse &\n```\n", "ended with 1"),
-        ("```sh\npsph gateway -c nowhere.toml &\n```\n", "never said"),
+        ("```sh\npsph gateway -c nowhere.toml &\n```\n", "ended with 2"),
         ("```sh covered=tests/documents/test_pages.py::test_nothing\npsph\n```\n", "is no test"),
         ("```sh covered=tests/documents/test_pages.py::test_no_command_hides\npsph\n```\n", "does not take"),
         ("```sh\nmake nothing-of-this-name\n```\n", "No rule to make target"),
