@@ -19,7 +19,7 @@ UNIT := tests/identifiers tests/storage tests/serving tests/exchange tests/psirp
 BENCH_FIRST := payload-steady payload-first load hops
 
 .DEFAULT_GOAL := help
-.PHONY: help run test quick unit bench lint format pytest debian-packages npm-packages sbom clean constraints constraint-hashes
+.PHONY: help run test quick unit bench lint format pytest debian-packages npm-packages docs sbom clean constraints constraint-hashes
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -78,6 +78,9 @@ npm-packages: | $(BIN)/python
 
 debian-packages: tests/debian-packages.txt | $(BIN)/python
 	@.ci/debian-packages tests/debian-packages.txt
+
+docs: $(VENV)/.dev ## the documentation as a site, with a reference made of docstrings: var/site/index.html
+	$(BIN)/python -m mkdocs build --quiet
 
 sbom: $(VENV)/.dev ## a CycloneDX list of what the gateway needs, with the pinned versions and hashes
 	@mkdir -p var

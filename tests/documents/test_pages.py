@@ -5,6 +5,7 @@ Pages are found, not listed: a block that is added is run from then on. What a p
 inside a test (make, docker, systemctl and a few more) has a stand-in with a check of its own: see `stand_ins.py`.
 """
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -115,3 +116,11 @@ def test_what_a_command_is() -> None:
             if one is not None] == [True, False]  # fmt: skip
     assert command("PSPH_SOCKET=x psph sub T") == command(".venv/bin/psph sub http://a.example/")
     assert command("psph:to") is None
+
+
+@pytest.mark.parametrize("page", [one for one in PAGES if any(b.language == "python" for b in blocks(one))], ids=name)
+def test_what_python_of_a_page_imports_is_there(page: Path) -> None:
+    for block in blocks(page):
+        if block.language == "python":
+            taken = [node for node in ast.parse(block.body).body if isinstance(node, ast.Import | ast.ImportFrom)]
+            exec(compile(ast.Module(taken, []), str(page), "exec"), {})  # noqa: S102 - imports of our own pages

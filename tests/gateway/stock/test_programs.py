@@ -152,6 +152,8 @@ async def test_prometheus_takes_what_a_hub_says(
 
 async def value(http: aiohttp.ClientSession, url: str, query: str) -> float | None:
     async with http.get(url, params={"query": query}) as answer:
+        if answer.status != 200:  # it is not ready yet
+            return None
         document = await answer.json()
     result = document.get("data", {}).get("result", [])
     return float(result[0]["value"][1]) if result else None
