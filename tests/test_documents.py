@@ -20,3 +20,11 @@ def test_the_readme_shows_the_two_commands() -> None:
     text = (ROOT / "README.md").read_text()
     assert "\nmake run" in text
     assert "\nmake test" in text
+
+
+def test_the_figures_of_the_readme_are_those_of_the_pages_that_measured_them() -> None:
+    told = (ROOT / "README.md").read_text().partition("## Measured")[2].partition("\n![")[0]
+    measured = "".join((ROOT / "docs" / page).read_text() for page in ("gateway.md", "measurements.md"))
+    figures = re.findall(r"\b\d+\.\d+(?= ms| times)|(?<=p = )\d\.\d+|\d+(?= topics)", told)
+    assert len(figures) >= 6, figures
+    assert [one for one in figures if re.search(rf"(?<![\d.]){re.escape(one)}(?![\d.])", measured) is None] == []
