@@ -21,12 +21,11 @@ async def main(folder: Path) -> None:
     network = await EmulatedNetwork.start(plan({"generate": {"kind": "line", "nodes": 3}}, folder), folder)
     item = Naming().of_topic(Topic.parse("http://example.com/greeting"))
     print(f"{item.sid}/{item.rid}")
-    came = asyncio.Event()
+    came: asyncio.Queue[bytes] = asyncio.Queue()
 
     async def heard(publication: ReceivedVersion) -> None:
         print(f"n2 got {publication.content.decode()!r}", flush=True)
-        if publication.content == b"and again":
-            came.set()
+        came.put_nowait(publication.content)
 
     try:
         await network.settled()
@@ -37,8 +36,9 @@ async def main(folder: Path) -> None:
             # Who publishes and who subscribes need not know each other, nor be there at the same time.
             await publisher.publish(item.sid, item.rid, b"hello")
             await subscriber.subscribe(item.sid, item.rid, heard)
+            await came.get()
             await publisher.publish(item.sid, item.rid, b"and again")
-            await came.wait()
+            await came.get()
             why = await subscriber.explain(item.sid, item.rid)
             print(why.reason)
     finally:
