@@ -30,6 +30,8 @@ PORTS = re.compile(
     r"((?:127\.0\.0\.1|localhost):|--port |--udp-port |http\.server |listen-on port |SRV \d+ \d+ )(\d{4,5})\b"
 )
 GOES_ON = re.compile(r"^(?P<command>.*[^&\s])\s*&\s*(?:#.*)?$")
+MARK = "PAGE_OF_THE_DOCUMENTATION"
+"""In the environment of all that a page starts: which page that is."""
 WENT_ON = re.compile(r"in the background: kill (\d+) stops it")
 PATIENCE = 240.0
 StandIn = Callable[["PageRun", str], str]
@@ -141,6 +143,7 @@ class PageRun:
             "PATH": os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"], "/usr/sbin"]),
             "PYTHONPATH": str(ROOT),
             "EXAMPLES": str(ROOT / "examples"),
+            MARK: secrets.token_hex(16),
             "PYTHONUNBUFFERED": "1",
             "COLUMNS": "160",
         }
@@ -175,6 +178,10 @@ class PageRun:
         for one in reversed(self.background):
             one.stop()
         self.background.clear()
+        for environment in Path("/proc").glob("[0-9]*/environ"):  # what never became ready, in a session of its own
+            with contextlib.suppress(OSError):
+                if self.environment[MARK].encode() in environment.read_bytes():
+                    os.kill(int(environment.parent.name), signal.SIGKILL)
         if self._namespace is not None:
             subprocess.run(["ip", "netns", "delete", self._namespace], check=False)
             self._namespace = None

@@ -24,6 +24,7 @@ from tests.documents.pages import (
 )
 from tests.documents.runner import PageRun
 from tests.documents.stand_ins import IN_THE_TEXT, STAND_INS
+from tests.waiting import until_so
 
 
 def name(page: Path) -> str:
@@ -124,3 +125,15 @@ def test_what_python_of_a_page_imports_is_there(page: Path) -> None:
         if block.language == "python":
             taken = [node for node in ast.parse(block.body).body if isinstance(node, ast.Import | ast.ImportFrom)]
             exec(compile(ast.Module(taken, []), str(page), "exec"), {})  # noqa: S102 - imports of our own pages
+
+
+def test_nothing_of_a_page_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also what went to a session of its own and never said that it is ready."""
+    page = tmp_path / "page.md"
+    page.write_text("```sh\nsetsid sleep 300 & echo $! > pid\nsleep 300\n```\n")
+    monkeypatch.setattr(runner, "PATIENCE", 1.0)
+    run = PageRun(page, tmp_path)
+    with pytest.raises(AssertionError, match="did not end"):
+        run.run()
+    pid = int((run.folder / "pid").read_text())
+    until_so(lambda: not Path(f"/proc/{pid}").exists())
