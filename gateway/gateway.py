@@ -32,7 +32,8 @@ from gateway.protocols.psirp.scope_keys import ScopeKeys
 from gateway.protocols.rest.adapter import RestConfig
 from gateway.protocols.rest.protocol import REST
 from gateway.protocols.websub.protocol import WEBSUB, WebsubProtocol
-from gateway.telemetry.telemetry import Telemetry, both
+from gateway.telemetry.observers import both
+from gateway.telemetry.telemetry import Telemetry
 from gateway.tracing import TracesConfig
 from gateway.web.server import WebConfig, WebServer
 from psirp_stack.node.config import NodeFile

@@ -3,13 +3,17 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gateway.admin.config import AdminConfig
-from gateway.admin.server import AdminServer
-from gateway.telemetry.telemetry import Telemetry, both
+from gateway.telemetry.observers import both
 from identifiers import DEFAULT_NAMING, Naming
 from push_hub.hub import Hub, HubConfig
 from storage.queues import QueueObserver
+
+if TYPE_CHECKING:
+    from gateway.admin.server import AdminServer
+    from gateway.telemetry.telemetry import Telemetry
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +38,13 @@ class HubAlone:
         queues: QueueObserver | None = None,
     ) -> None:
         self.config = config
-        self.telemetry = None if config.admin is None else Telemetry()
-        told = both(None if self.telemetry is None else self.telemetry.observe, observer)
+        self.telemetry: Telemetry | None = None
+        told = observer
+        if config.admin is not None:  # a hub without that port starts without waiting for what is behind it
+            from gateway.telemetry.telemetry import Telemetry as HubTelemetry
+
+            self.telemetry = HubTelemetry()
+            told = both(self.telemetry.observe, observer)
         self.hub = Hub(config.hub, observer=told, queues=queues)
         self.joined = None
         self.log_dropped: Callable[[], int] = lambda: 0
@@ -45,7 +54,9 @@ class HubAlone:
     async def start(self) -> None:
         await self.hub.start()
         if self.config.admin is not None and self.telemetry is not None:
-            self.admin = AdminServer(self.config.admin, self, self.telemetry, self._observer)
+            from gateway.admin.server import AdminServer as HubAdmin
+
+            self.admin = HubAdmin(self.config.admin, self, self.telemetry, self._observer)
             try:
                 await self.admin.start()
             except BaseException:

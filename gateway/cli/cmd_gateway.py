@@ -20,8 +20,9 @@ from gateway.operations.lifetime import serve
 from gateway.operations.places import at, listening_host, state_folder
 from gateway.telemetry.complaints import Complaints
 from gateway.telemetry.logs import JsonLog
+from gateway.telemetry.observers import both
 from gateway.telemetry.spans import Spans, SpansMissingError, is_wanted, otlp
-from gateway.telemetry.telemetry import Telemetry, both
+from gateway.telemetry.telemetry import Telemetry
 from gateway.tracing import TracesConfig
 from psirp_stack.authentication.keys import KeyFileError
 from psirp_stack.graph import GraphError

@@ -20,7 +20,7 @@ from gateway.operations.places import listening_host, state_folder
 from gateway.operations.ready import tell_ready
 from gateway.sections import SectionError, proxies
 from gateway.telemetry.complaints import Complaints
-from gateway.telemetry.telemetry import both
+from gateway.telemetry.observers import both
 from gateway.tracing import TraceForm, TracesConfig
 from identifiers import DEFAULT_NAMING
 from push_hub.bounds import SubscriptionBounds

@@ -1,4 +1,4 @@
-"""Plugs tracing into a hub or a gateway: the only place that knows both their events and the traces' records."""
+"""Plugs tracing into a hub or a gateway."""
 
 import os
 import time
@@ -6,32 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from exchange.model import EntryTaken, pack_origins
 from gateway.cli.errors import CommandError
-from gateway.events import (
-    CrossingArrived,
-    CrossingOffered,
-    CrossingPublished,
-    ItemAsked,
-    PublishFailed,
-)
-from gateway.protocols.psirp.adapter import NETWORK
-from gateway.protocols.websub.protocol import WEBSUB
 from gateway.tracing import TraceForm, TracesConfig
 from identifiers import Naming
-from perf.traces.formats import Format, have_parquet
-from perf.traces.gateway_events import Arrived, GatewayTracer
-from perf.traces.naming import items_of
-from perf.traces.queue_events import QueueTracer
-from perf.traces.run import Parameter, new_run, software_version
-from perf.traces.sampling import Sampler
-from perf.traces.writer import TraceWriter, WriterConfig
 from storage.private import PrivateFileError
 from storage.queues import QueueObserver
-
-PUSH = WEBSUB.label
-"""The adapter whose publications the hub tells of itself."""
-FORMS = {TraceForm.AUTO: None, TraceForm.PARQUET: Format.PARQUET, TraceForm.JSON_LINES: Format.JSON_LINES}
 
 Observer = Callable[[object], None]
 
@@ -50,7 +29,17 @@ def traced(config: TracesConfig | None, name: str, naming: Naming) -> Iterator[T
     if config is None:
         yield TraceObservers()
         return
-    form = FORMS[config.form]
+    from gateway.cli.trace_events import observer_for
+    from perf.traces.formats import Format, have_parquet
+    from perf.traces.gateway_events import GatewayTracer
+    from perf.traces.naming import items_of
+    from perf.traces.queue_events import QueueTracer
+    from perf.traces.run import Parameter, new_run, software_version
+    from perf.traces.sampling import Sampler
+    from perf.traces.writer import TraceWriter, WriterConfig
+
+    forms = {TraceForm.AUTO: None, TraceForm.PARQUET: Format.PARQUET, TraceForm.JSON_LINES: Format.JSON_LINES}
+    form = forms[config.form]
     if form is Format.PARQUET and not have_parquet():
         raise CommandError("traces as parquet need pyarrow: install psph[analytics], or choose the format jsonl")
     life = f"{name}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}"
@@ -70,31 +59,3 @@ def traced(config: TracesConfig | None, name: str, naming: Naming) -> Iterator[T
     finally:
         tracer.flush()
         writer.close()
-
-
-def observer_for(tracer: GatewayTracer) -> Observer:
-    """Every event that a gateway, its hub and its node tell; most go to the hub's tracer as they are."""
-
-    def observe(event: object) -> None:
-        match event:
-            case CrossingOffered():
-                tracer.offered(event.item, event.name, event.body, starts_here=event.via != PUSH)
-            case CrossingPublished():
-                tracer.published(event.name)
-            case PublishFailed():
-                tracer.publish_failed(event.name, lasting=event.lasting)
-            case ItemAsked():
-                tracer.asked(event.item)
-            case CrossingArrived():
-                draft = event.crossing.draft
-                origin = b"" if draft.origin is None else pack_origins((draft.origin,))
-                tracer.arrived(
-                    Arrived(event.item, draft.name, draft.body, origin, draft.published_ms, event.crossing.hops)
-                )
-            case EntryTaken():
-                if event.key.reader not in (PUSH, NETWORK):
-                    tracer.handed_over(pack_origins((event.entry.origin,)), event.key.reader)
-            case _:
-                tracer.observe_hub(event)
-
-    return observe

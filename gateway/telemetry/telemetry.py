@@ -272,17 +272,3 @@ class Telemetry:
 
     def _handed_over(self, event: EntryTaken) -> None:
         self.recorder.handed_over(str(event.entry.origin), event.key.reader, self._clock())
-
-
-def both(
-    first: Callable[[object], None] | None, second: Callable[[object], None] | None
-) -> Callable[[object], None] | None:
-    """Two observers as one; nobody is told more than there is to tell."""
-    if first is None or second is None:
-        return first or second
-
-    def tell(event: object) -> None:
-        first(event)
-        second(event)
-
-    return tell

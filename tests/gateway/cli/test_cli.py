@@ -117,3 +117,12 @@ def test_a_command_error_is_one_line(capsys: pytest.CaptureFixture[str], monkeyp
     monkeypatch.setattr(dispatcher.sys, "stdin", stdin)
     assert main(["id"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_hub_starts_without_what_only_gateways_need() -> None:
+    code = "import sys; from gateway.cli.main import load; load('hub'); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "push_hub.hub" in loaded
+    assert not {one.partition(".")[0] for one in loaded} & {"psirp_stack", "perf", "prometheus_client"}
+    assert "gateway.admin.server" not in loaded

@@ -69,7 +69,10 @@ async def test_a_hub_in_the_background_serves_when_the_command_returns(home: dic
     assert '"alone":true' in await asyncio.to_thread(read, f"{metrics[1]}api/snapshot")
     log = Path(home["HOME"]) / "hub.log"
     await until(lambda: "request refused" in log.read_text())
-    assert "psph hub: request refused: this hub does not contact the topic http://10.0.0.1/feed" in log.read_text()
+    assert (
+        "psph hub: request refused of 127.0.0.1: this hub does not contact the topic http://10.0.0.1/feed"
+        in log.read_text()
+    )
 
 
 def test_a_gateway_needs_no_file_either(home: dict[str, str]) -> None:

@@ -89,13 +89,12 @@ async def test_a_gateway_tells_what_it_does(tmp_path: Path) -> None:
             action = {"topic": blog.topic, "callback": form["hub.callback"]}
             async with http.post(f"{dashboard}api/actions/verify", json=action, headers=headers) as answer:
                 assert await answer.json() == {"done": True}
-            async with asyncio.timeout(PATIENCE):
-                ways: list[object] = []
-                while not ways:  # those that are in the network
-                    async with http.get(
-                        f"{dashboard}api/ways", params={"topic": blog.topic}, headers=headers
-                    ) as answer:
-                        ways = await answer.json()
+
+            async def ways() -> object:  # those that are in the network
+                async with http.get(f"{dashboard}api/ways", params={"topic": blog.topic}, headers=headers) as answer:
+                    return await answer.json()
+
+            await until(ways)
     finally:
         if process.returncode is None:
             process.terminate()

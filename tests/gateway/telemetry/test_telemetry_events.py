@@ -14,10 +14,11 @@ from exchange.model import Draft, OriginId, Profile
 from gateway.events import CrossingArrived, CrossingPublished
 from gateway.model import Crossing
 from gateway.telemetry.logs import JsonLog
+from gateway.telemetry.observers import both
 from gateway.telemetry.plain import plain, without_keys
 from gateway.telemetry.recorder import DELIVERIES_SHOWN, MAX_TOPICS, STEPS_PER_WAY, WAYS_PER_TOPIC
 from gateway.telemetry.series import SECONDS_KEPT, EventRate, Latency
-from gateway.telemetry.telemetry import EVENTS_KEPT, Telemetry, both
+from gateway.telemetry.telemetry import EVENTS_KEPT, Telemetry
 from identifiers import Identifier, ItemId
 from push_hub.delivery.events import Delivered, DeliveryFailed, FanoutFinished, OutcomesSaved, PublicationAccepted
 from push_hub.events import PingAccepted, PingArrived, PingRefused

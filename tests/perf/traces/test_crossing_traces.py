@@ -8,7 +8,7 @@ from pathlib import Path
 from aiohttp import ClientSession
 
 from exchange.model import Profile
-from gateway.cli.traces import observer_for
+from gateway.cli.trace_events import observer_for
 from gateway.gateway import Gateway, gateway_config
 from gateway.protocols.psirp.envelope import ENVELOPE_VERSION, Header, seal
 from identifiers import DEFAULT_NAMING, Topic

@@ -13,7 +13,7 @@ from exchange.exchange import Exchange
 from exchange.model import FROM_NOW, Interest, SessionKey
 from exchange.session_queues import session_resource
 from exchange.sqlite import EXCHANGE_TABLES, SqliteLog, SqliteSessions
-from gateway.cli.traces import observer_for
+from gateway.cli.trace_events import observer_for
 from gateway.gateway import Gateway, gateway_config
 from identifiers import DEFAULT_NAMING
 from perf.traces.files import FileState, take_inventory
