@@ -3,7 +3,8 @@
 What a fenced block is for stands behind its language:
 
     toml file=NAME              a file of the page, written before anything runs
-    sh                          commands, run in order; they must succeed
+    sh                          commands, given to a shell as one, as when a reader pastes them; they must succeed.
+                                What goes on says so itself (`psph ... --wait-ready`), what has `&` ends by itself
     sh fails=N                  the same, and the last ends with code N
     sh background=TEXT          a command that goes on; the next block waits until it has printed TEXT
     sh root                     only where root runs the tests, in a network namespace of the page's own
@@ -32,6 +33,7 @@ PROGRAMS = (
     "apt", "apt-get", "named", "nginx", "caddy", "haproxy", "sh", "bash", "ssh", "wget", "podman",
 )  # fmt: skip
 """A line or a span of text that begins with one of these is a command for the reader."""
+SERVER_LEFT = re.compile(r"^psph (?:hub|feed|gateway|node|demo|pub|net up)\b.*[^&\s]\s*&\s*(?:#.*)?$")
 ASSIGNMENT = re.compile(r"^[A-Z_]+=\S*$")
 TAKES = "commands_for"
 """The function by which a covering test takes its commands from a page."""
@@ -165,6 +167,12 @@ def faults(page: Path) -> list[str]:
                 "psph report: only one Java runs at a time, so a test in tests/perf/spark has to take it from the page"
                 for one in commands(block.body)
                 if one.words[:2] == ("psph", "report")
+            ]
+        if block.shell:
+            found += [
+                f"a server with &: what follows does not wait for it. Write --wait-ready: {line.strip()}"
+                for line in lines(block.body)
+                if SERVER_LEFT.match(line)
             ]
         if not block.shell:
             hidden = [line for line in block.body.splitlines() if command(line.strip().lstrip("$ ")) is not None]

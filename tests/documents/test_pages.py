@@ -102,6 +102,7 @@ def test_figures_may_differ_and_variables_stay(tmp_path: Path) -> None:
         "- so:\n  ```sh\n  psph hub\n  ```\n",
         "~~~sh\npsph hub\n~~~\n",
         "```sh\npsph report run\n```\n",
+        "```sh\npsph gateway -c a.toml &   # goes on\n```\n",
     ],
 )
 def test_a_block_that_nobody_would_run_is_a_fault(text: str, tmp_path: Path) -> None:
