@@ -33,7 +33,7 @@ PROGRAMS = (
     "apt", "apt-get", "named", "nginx", "caddy", "haproxy", "sh", "bash", "ssh", "wget", "podman",
 )  # fmt: skip
 """A line or a span of text that begins with one of these is a command for the reader."""
-SERVER_LEFT = re.compile(r"^psph (?:hub|feed|gateway|node|demo|pub|net up)\b.*[^&\s]\s*&\s*(?:#.*)?$")
+SERVER_LEFT = re.compile(r"^psph (?:hub|feed|gateway|node|demo|pub|mqtt|net up)\b.*[^&\s]\s*&\s*(?:#.*)?$")
 ASSIGNMENT = re.compile(r"^[A-Z_]+=\S*$")
 TAKES = "commands_for"
 """The function by which a covering test takes its commands from a page."""

@@ -129,7 +129,7 @@ class MqttDoor:
         self._acceptor = Acceptor(
             self._socket,
             self._room,
-            lambda: MqttWire(runner, make),
+            lambda _: MqttWire(runner, make),
             tls=None if self._tls is None else self._tls.context,
             handshake_timeout=HANDSHAKE,
             observer=self._observer,
