@@ -1,12 +1,14 @@
 """A publisher: serves a feed that names its hub, and tells that hub when there is something new.
 
-    python examples/publisher.py http://127.0.0.1:8080/ --entries 3
+    python examples/publisher.py http://127.0.0.1:8080/
 
-Any web server can serve the feed. What matters is the two links in it (`feed_links`), and the ping (`publish`).
+Each line that is typed is an entry. Any web server can serve the feed. What matters is the two links in it
+(`feed_links`), and the ping (`publish`).
 """
 
 import argparse
 import asyncio
+import sys
 from html import escape
 
 from aiohttp import web
@@ -25,7 +27,7 @@ class Blog:
     async def feed(self, _: web.Request) -> web.Response:
         entries = "".join(
             f"<entry><id>urn:example:{number}</id><title>{escape(title)}</title></entry>"
-            for number, title in enumerate(self.entries)
+            for number, title in enumerate(reversed(self.entries))
         )
         links = feed_links([self.hub], self.address)
         body = f'<feed xmlns="http://www.w3.org/2005/Atom"><title>An example</title>{links}{entries}</feed>'
@@ -33,7 +35,7 @@ class Blog:
         return web.Response(text=body, content_type="application/atom+xml", headers=headers)
 
 
-async def main(hub: str, entries: int, every: float) -> None:
+async def main(hub: str) -> None:
     blog = Blog(hub)
     app = web.Application()
     app.router.add_get("/feed", blog.feed)
@@ -47,12 +49,10 @@ async def main(hub: str, entries: int, every: float) -> None:
     # Refuses private addresses unless it is told otherwise, as a hub does.
     client = OutboundClient(ClientConfig(AddressPolicy(allow_private=True)))
     try:
-        for number in range(1, entries + 1):
-            await asyncio.sleep(every)
-            blog.entries.insert(0, f"entry {number}")
+        while title := (await asyncio.to_thread(sys.stdin.readline)).strip():
+            blog.entries.insert(0, title)
             status = await publish(client, hub, [blog.address])
-            print(f"entry {number}: the hub answered {status}", flush=True)
-        await asyncio.sleep(every)  # the hub may fetch for a moment
+            print(f"{title}: the hub answered {status}", flush=True)
     finally:
         await client.close()
         await runner.cleanup()
@@ -61,7 +61,4 @@ async def main(hub: str, entries: int, every: float) -> None:
 if __name__ == "__main__":
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("hub")
-    arguments.add_argument("--entries", type=int, default=3)
-    arguments.add_argument("--every", type=float, default=1.0, help="seconds between two")
-    given = arguments.parse_args()
-    asyncio.run(main(given.hub, given.entries, given.every))
+    asyncio.run(main(arguments.parse_args().hub))

@@ -27,7 +27,7 @@ PROGRAMS = {"publisher.py", "subscriber.py", "psirp_application.py", "folder_pro
 async def running(*words: str, cwd: Path = EXAMPLES) -> AsyncIterator[asyncio.subprocess.Process]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(EXAMPLES)]), "PYTHONUNBUFFERED": "1"}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, *words, cwd=cwd, env=environment, stdout=asyncio.subprocess.PIPE
+        sys.executable, *words, cwd=cwd, env=environment, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
     try:
         yield process
@@ -49,17 +49,18 @@ async def test_a_publisher_and_a_subscriber(tmp_path: Path) -> None:
     async with whole_hub(tmp_path) as hub:
         publishing[2] = hub.url
         async with running(*publishing[1:]) as publisher:
+            assert publisher.stdin is not None
             feed = (await line(publisher)).removeprefix("feed at ")
             subscribing[2] = feed
             async with running(*subscribing[1:]) as subscriber:
                 assert await line(subscriber) == f"asked {hub.url} for {feed}"
                 await until(lambda: hub.subscriptions.count(feed))
-                assert await line(publisher) == "entry 1: the hub answered 204"
-                assert re.fullmatch(
-                    re.escape(feed) + r": \d+ bytes of application/atom\+xml(;.*)?", await line(subscriber)
-                )
+                publisher.stdin.write(b"first & foremost\n")
+                assert await line(publisher) == "first & foremost: the hub answered 204"
+                said = await line(subscriber)
+                assert re.fullmatch(re.escape(feed) + r": \d+ bytes of application/atom\+xml(;.*)?", said)
                 assert await subscriber.wait() == 0
-            assert await line(publisher) == "entry 2: the hub answered 204"
+            publisher.stdin.close()
             assert await publisher.wait() == 0
 
 

@@ -12,6 +12,7 @@ from gateway.cli import cmd_hub
 from push_hub.bounds import SubscriptionBounds
 from push_hub.canary import CanaryConfig
 from push_hub.diagnostics import DiagnosticsConfig
+from push_hub.feed_proxy.proxy import FeedProxyConfig
 from push_hub.health import HealthConfig
 from push_hub.hub import HubConfig
 from push_hub.protocol.leases import LeasePolicy
@@ -31,6 +32,7 @@ CLASSES = (
     LeasePolicy,
     CheckSchedule,
     HubStreamConfig,
+    FeedProxyConfig,
     DiagnosticsConfig,
     CanaryConfig,
     HealthConfig,
