@@ -65,6 +65,8 @@ class OfferedStep:
     """The longest that the load generator itself was late."""
     not_arrived: int = 0
     """Documents that nobody has seen when all is over, whatever the answer to their ping was."""
+    superseded: int = 0
+    """Of these: a later document of the same topic has arrived, so one fetch answered several pings."""
     delivered_in_time: int = 0
     """Arrivals until the last ping was due."""
     cpu: dict[str, float] = field(default_factory=dict)
@@ -160,6 +162,9 @@ class IngestLoad:
         self._documents: dict[str, bytes] = {}
         self._number = 0
         self._awaited: dict[int, Callable[[], None]] = {}
+        self._place_of: dict[int, int] = {}
+        self._newest: dict[int, int] = {}
+        """The newest document that arrived, by the place of its topic."""
         self._confirmed: set[str] = set()
         self._free: dict[tuple[str, int], deque[PingConnection]] = {}
         self._open: set[PingConnection] = set()
@@ -192,7 +197,10 @@ class IngestLoad:
             reply(OK)
             found = _NUMBER.search(request.body, 0, 400)
             arrived = self._awaited.pop(int(found[1]), None) if found is not None else None
-            if arrived is not None:
+            if found is not None and arrived is not None:
+                number = int(found[1])
+                place = self._place_of.pop(number)
+                self._newest[place] = max(number, self._newest.get(place, 0))
                 arrived()
             return
         path, _, query = target.partition("?")
@@ -276,7 +284,9 @@ class IngestLoad:
         after = cpu()
         step.cpu = {stage: after[stage] - before.get(stage, 0.0) for stage in after}
         step.not_arrived = len(self._awaited)
+        step.superseded = sum(number < self._newest.get(self._place_of[number], 0) for number in self._awaited)
         self._awaited.clear()
+        self._place_of.clear()
         return step
 
     def _publish_due(
@@ -321,6 +331,7 @@ class IngestLoad:
         self._number += 1
         body = document(self._number, size)
         self._awaited[self._number] = arrived
+        self._place_of[self._number] = place
         topic = self.topic(world, place)
         if fat:
             self._post(

@@ -67,16 +67,18 @@ class LoadedRun:
 
     @property
     def ledger(self) -> ConservationLedger:
-        """Counted by publisher and callbacks, which know nothing of traces. Nothing expires here."""
+        """Counted by publisher and callbacks, which know nothing of traces. Nothing expires here; dropped is what was
+        refused, and what a later document of its topic overtook before it was fetched."""
         step = self.step
-        dropped = step.refused + step.failed
+        dropped = step.refused + step.failed + step.superseded
         return ConservationLedger(step.offered, len(step.delays), 0, 0, dropped, step.not_arrived - dropped)
 
     @property
     def unaccounted(self) -> int:
         """Publications that neither publisher and callbacks nor the traces can say what became of."""
         ledger, seen = self.ledger, self.prediction
-        missing = abs(ledger.delivered - seen.deliveries) + abs(self.step.accepted - seen.publications)
+        fetched = self.step.accepted - self.step.superseded
+        missing = abs(ledger.delivered - seen.deliveries) + abs(fetched - seen.publications)
         return missing + (0 if ledger.balanced and ledger.in_flight >= 0 else 1)
 
 
@@ -185,8 +187,9 @@ class PredictBench:
         ledger, seen = one.ledger, one.prediction
         return (
             f"at {one.share:.0%}: {ledger.emitted} emitted = {ledger.delivered} delivered + {ledger.expired} expired "
-            f"+ {ledger.lost} lost on a link + {ledger.dropped} dropped + {ledger.in_flight} in flight; assumptions "
-            f"hold in {len(seen.believed)} of {len(seen.queues)} queues"
+            f"+ {ledger.lost} lost on a link + {ledger.dropped} dropped ({one.step.superseded} of them superseded by "
+            f"the topic's next) + {ledger.in_flight} in flight; assumptions hold in "
+            f"{len(seen.believed)} of {len(seen.queues)} queues"
         )
 
     @staticmethod
