@@ -30,6 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  psph report /tmp/run --out /tmp/report             then open /tmp/report/report.html\n"
         "  psph report --compare before after                 is `after` slower than `before`? Exits with 1 if so\n"
         "  psph report --live /tmp/run                        a table that follows a run while it is traced\n"
+        "  psph report RUN --keep rows --conf spark.local.dir=/big   rows for DuckDB, pandas or a notebook\n"
         "  psph report RUN --master spark://host:7077         on a cluster that sees the same files"
     )
     parser.add_argument(
@@ -40,6 +41,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--master", default="local[*]", help="where Spark runs; default: local[*], inside this process")
     parser.add_argument("--memory", default="3g", help="heap of the driver; default: 3g")
+    parser.add_argument(
+        "--conf", metavar="NAME=VALUE", action="append", default=[], help="a setting of Spark; as often as needed"
+    )
+    parser.add_argument(
+        "--keep", type=Path, metavar="DIR", help="keep the stitched rows, a row a latency, as Parquet in DIR"
+    )
     parser.add_argument(
         "--matching", type=Path, metavar="FILE", help="result of `psph bench matching --out FILE` to plot"
     )
@@ -92,21 +99,27 @@ def _report(args: argparse.Namespace) -> int:
     names = [load_run(directory).run for directory in args.runs]  # before Spark starts: mistakes are told at once
     if len({path.resolve() for path in args.runs}) != len(names) or (args.compare and len(set(names)) != len(names)):
         raise CommandError("the same run is given twice")
-    try:
-        args.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CommandError(f"--out: {args.out}: {error.strerror}") from None
+    settings = settings_of(args.conf)
+    for option, folder in (("--out", args.out), ("--keep", args.keep)):
+        try:
+            if folder is not None:
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CommandError(f"{option}: {folder}: {error.strerror}") from None
+    if args.keep is not None and any(args.keep.iterdir()):
+        raise CommandError(f"--keep: {args.keep} is not empty")
     with progress_bar("report", STEPS + 2) as tick:
         tick("starting Spark", 0)
-        session = open_session(args.master, args.memory)
+        session = open_session(args.master, args.memory, settings)
         # On a cluster workers write the stitched rows, so they lie where the report does, which all of them see.
-        work = Path(tempfile.mkdtemp(prefix=".work-", dir=args.out))
+        work = args.keep or Path(tempfile.mkdtemp(prefix=".work-", dir=args.out))
         try:
             analysis = analyse(session, args.runs, work, tick)
             tick("predictions", 1)
             report = build_report(analysis, args.out, matching, predict_runs(session, args.runs))
         finally:
-            shutil.rmtree(work, ignore_errors=True)
+            if args.keep is None:
+                shutil.rmtree(work, ignore_errors=True)
             session.stop()
     for line in report.says:
         print(line)
@@ -125,6 +138,16 @@ def _report(args: argparse.Namespace) -> int:
     for line in lost:
         print(f"REGRESSION: {line}")
     return 1 if worse or lost else 0
+
+
+def settings_of(pairs: Sequence[str]) -> dict[str, str]:
+    settings = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise CommandError(f"--conf: expected spark.NAME=VALUE, not {pair!r}")
+        settings[name] = value
+    return settings
 
 
 def regressions(rows: "Sequence[DifferenceRow]", tolerance: float) -> "list[DifferenceRow]":
@@ -161,7 +184,7 @@ def _live(args: argparse.Namespace) -> int:
     names = {load_run(directory).run for directory in args.runs}
     if len(names) != 1:
         raise CommandError(f"--live follows one run, whose processes may have a directory each, not {len(names)} runs")
-    session = open_session(args.master, args.memory)
+    session = open_session(args.master, args.memory, settings_of(args.conf))
     try:
         follow(session, args.runs, args.out, seconds=args.seconds)
     finally:

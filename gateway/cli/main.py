@@ -51,6 +51,7 @@ COMMANDS: dict[str, str] = {
     "restore": "bring a backup back",
     "sessions": "show who is subscribed at a gateway, by every protocol, and manage it",
     "sub": "subscribe to items of a PSIRP network",
+    "traces": "put the files of traced runs together, exchange spans with other tools",
     "version": "say which psph this is, and what it stands on",
 }
 

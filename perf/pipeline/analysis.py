@@ -4,7 +4,7 @@ Rows are stitched once into a working directory; every table is then an aggregat
 to the driver.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,15 +13,14 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from perf.pipeline.clocks import ClockModel, model_clocks
+from perf.pipeline.clocks import ClockModel
 from perf.pipeline.comparisons import between_rows, count_blocks, crossing_rows, pairs_of, strata_of
-from perf.pipeline.corrections import correct, find_delays, window_width
 from perf.pipeline.correlation import correlation_rows
 from perf.pipeline.distributions import MS, count_cells, histogram_rows, latency_rows, roll, time_rows
 from perf.pipeline.drilldown import depth_rows, place_rows, slow_rows
 from perf.pipeline.losses import receiver_rows, receivers, settle_endings
-from perf.pipeline.reading import observed_usable, read_traces, usable
-from perf.pipeline.stitching import PUBLICATION, Ending, stitch
+from perf.pipeline.prepared import SeenNode, prepare, spans_of
+from perf.pipeline.stitching import Ending
 from perf.pipeline.tables import (
     ClockRow,
     CorrelationRow,
@@ -47,11 +46,8 @@ from perf.pipeline.tables import (
 )
 from perf.pipeline.variation import homogeneity_rows, part_rows, stability_rows, variation_rows
 from perf.traces.coverage import EVER, Observed, find_coverage
-from perf.traces.files import FileState, Inventory, broken_inside, take_inventory
-from perf.traces.run import RunError
-from perf.traces.schema import CONTROL_STAGE
+from perf.traces.files import FileState, Inventory, broken_inside
 
-ROWS_A_PARTITION: Final = 400_000
 KEEPS_UP: Final = 0.95
 """A load is kept up with when at least this share of it is completed a second."""
 
@@ -92,38 +88,18 @@ def analyse(
     tick: Callable[[str], None] = lambda label: None,
 ) -> Analysis:
     """`work` holds the stitched rows; the caller removes it. `tick` hears what comes next."""
-    tick("looking at files")
-    inventory = take_inventory(directories)
-    partitions = partitions_for(inventory.known_rows, session.sparkContext.defaultParallelism)
-    session.conf.set("spark.sql.shuffle.partitions", str(partitions))
-    tick("stitching publications")
-    observation = Observation("records")
-    raw = read_traces(session, inventory)
-    names = [run.run for run in inventory.runs]
-    watched_records = observed_usable(raw, names, observation)
-    records = raw.where(usable() & F.col("run").isin(names))
-    stitched_path = (work / "stitched").resolve().as_uri()
-    stitch(watched_records, partitions).write.mode("overwrite").parquet(stitched_path)
-    counts = {name: int(count) for name, count in observation.get.items()}
-    if counts["rows"] == counts["unusable"]:
-        raise RunError(nothing_usable(inventory, counts["rows"]))
-    stitched = session.read.parquet(stitched_path)
-    stages = stitched.where(F.col("stage") != PUBLICATION)
-    publications = stitched.where(F.col("stage") == PUBLICATION)
+    prepared = prepare(session, directories, work, tick)
+    inventory, stages, publications, nodes, models = (
+        prepared.inventory, prepared.stages, prepared.publications, prepared.nodes, prepared.clocks,
+    )  # fmt: skip
+    latencies, records, counts = prepared.latencies, prepared.records, dict(prepared.counts)
     runs = [run.run for run in inventory.runs]
-    tick("comparing clocks")
-    nodes = _nodes(stages)
-    several = {run for run in runs if len({node.row.clock for node in nodes if node.row.run == run}) > 1}
-    widths = {run: window_width(end - begin) for run, (begin, end) in _spans(nodes).items() if run in several}
-    models = model_clocks(find_delays(stages, widths))
-    corrected = correct(session, stages.where(F.col("stage") != CONTROL_STAGE), models)
     doubtful = Observation("doubtful")
-    watched = corrected.observe(
+    watched = prepared.corrected.observe(
         doubtful,
         F.count_if(F.col("latency_ns") < 0).alias("negative"),
         F.count_if(F.col("latency_ns").isNull()).alias("stepped"),
     )
-    latencies = corrected.where("latency_ns >= 0")
     tick("counting latencies")
     cells = count_cells(watched.where("latency_ns >= 0")).localCheckpoint()
     counts |= {name: int(count) for name, count in doubtful.get.items()}
@@ -147,7 +123,7 @@ def analyse(
     tick("correlation")
     correlation = correlation_rows(latencies)
     tick("variation over time")
-    over_time = time_rows(latencies, _spans(nodes))
+    over_time = time_rows(latencies, spans_of(nodes))
     return Analysis(
         inventory=inventory,
         files=_file_rows(inventory),
@@ -158,7 +134,7 @@ def analyse(
         correlation=correlation,
         endings=_endings(publications, settled),
         receivers=receiver_rows(session, stages, publications, known, observed.holes),
-        coverage=_hole_rows(observed, _spans(nodes)),
+        coverage=_hole_rows(observed, spans_of(nodes)),
         loads=loads,
         saturation=_saturation(loads),
         variation=variation,
@@ -175,59 +151,7 @@ def analyse(
     )
 
 
-def nothing_usable(inventory: Inventory, rows: int) -> str:
-    states = Counter(file.state.value for file in inventory.files)
-    found = ", ".join(f"{count} {state}" for state, count in states.items()) or "no trace file"
-    where = ", ".join(str(directory) for directory in inventory.directories)
-    return f"{where}: there is no record that can be used ({found}; {rows:,} rows); did the run trace anything?"
-
-
-def partitions_for(rows: int, cores: int) -> int:
-    """Enough that one partition's sort stays in memory, few enough that small runs do not wait for empty tasks."""
-    return max(min(cores, 2), min(4096, -(-rows // ROWS_A_PARTITION)))
-
-
-@dataclass(frozen=True, slots=True)
-class _Node:
-    row: RunNodeRow
-    begin_ns: int
-    end_ns: int
-    wall_ahead_ns: int
-    """How far its wall clock was ahead of its monotonic one, at first."""
-
-
-def _nodes(stages: DataFrame) -> list[_Node]:
-    found = (
-        stages.groupBy("run", "node", "clock_to")
-        .agg(
-            F.count(F.lit(1)).alias("rows"),
-            (F.max("wall_ahead_ns") - F.min("wall_ahead_ns")).alias("moved"),
-            F.min("start_ns").alias("begin"),
-            F.max("start_ns").alias("end"),
-            F.min(F.struct("start_ns", "wall_ahead_ns"))["wall_ahead_ns"].alias("ahead"),
-        )
-        .collect()
-    )
-    nodes = [
-        _Node(
-            RunNodeRow(row["run"], row["node"], row["clock_to"], row["rows"], row["moved"] / MS),
-            row["begin"], row["end"], row["ahead"],
-        )
-        for row in found
-    ]  # fmt: skip
-    return sorted(nodes, key=lambda node: (node.row.run, node.row.node, node.row.clock))
-
-
-def _spans(nodes: Sequence[_Node]) -> dict[str, tuple[int, int]]:
-    """From the first start to the last of each run."""
-    spans: dict[str, tuple[int, int]] = {}
-    for node in nodes:
-        begin, end = spans.get(node.row.run, (node.begin_ns, node.end_ns))
-        spans[node.row.run] = (min(begin, node.begin_ns), max(end, node.end_ns))
-    return spans
-
-
-def _clock_rows(models: Sequence[ClockModel], nodes: Sequence[_Node]) -> list[ClockRow]:
+def _clock_rows(models: Sequence[ClockModel], nodes: Sequence[SeenNode]) -> list[ClockRow]:
     ahead = {(node.row.run, node.row.clock): node.wall_ahead_ns for node in reversed(nodes)}
     begins: dict[tuple[str, str], int] = {}
     for node in nodes:

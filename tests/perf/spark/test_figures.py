@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from perf.pipeline.analysis import Analysis, partitions_for
+from perf.pipeline.analysis import Analysis
+from perf.pipeline.prepared import partitions_for
 from perf.pipeline.statistics import correlation_p, share_difference, student_p, wilson
 from perf.pipeline.tables import (
     ClockRow,
