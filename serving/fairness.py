@@ -16,7 +16,6 @@ not made because that prefix has its share already, and what wanted it waits und
 """
 
 from collections import OrderedDict, deque
-from enum import IntEnum
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Generic, TypeVar
@@ -148,18 +147,14 @@ def _split(name: str) -> tuple[str, int]:
     return host, int(port) if port.isascii() and port.isdigit() else 0
 
 
-class NameKind(IntEnum):
-    """How much is known of where a name leads."""
-
-    KNOWN = 0
-    UNKNOWN = 1
-    NOWHERE = 2
+KNOWN, UNKNOWN, NOWHERE = KINDS = range(3)
+"""How much is known of where a name leads. Numbers, for lists: every delivery asks."""
 
 
-def kind_of(prefix: str) -> NameKind:
-    if not prefix.startswith(_UNKNOWN):
-        return NameKind.KNOWN
-    return NameKind.NOWHERE if prefix.startswith(_NOWHERE) else NameKind.UNKNOWN
+def kind_of(prefix: str) -> int:
+    if prefix[:1] != _UNKNOWN:
+        return KNOWN
+    return NOWHERE if prefix[1:2] == _UNKNOWN else UNKNOWN
 
 
 class Shares:
@@ -170,10 +165,10 @@ class Shares:
         self.each = each
         self.held = 0
         self._held_by: dict[str, int] = {}
+        self.tells_kinds = unknown is not None
         unknown = total if unknown is None else unknown
-        nowhere = max(1, unknown // NOWHERE_PART)
-        self._most = {NameKind.KNOWN: total, NameKind.UNKNOWN: unknown, NameKind.NOWHERE: nowhere}
-        self._held_of = dict.fromkeys(NameKind, 0)
+        self._most = [total, unknown, max(1, unknown // NOWHERE_PART)]
+        self._held_of = [0 for _ in KINDS]
 
     def held_by(self, prefix: str) -> int:
         return self._held_by.get(prefix, 0)
@@ -185,22 +180,25 @@ class Shares:
     def has_room_for(self, prefix: str) -> bool:
         return self._held_by.get(prefix, 0) < self.each
 
-    def has_room_of(self, kind: NameKind) -> bool:
+    def has_room_of(self, kind: int) -> bool:
         return self.held < self.total and self._held_of[kind] < self._most[kind]
 
     def acquire(self, prefix: str) -> bool:
         """Take a lane; False when there is none, or the prefix or its kind has its share."""
-        kind = kind_of(prefix)
-        if not self.has_room_of(kind) or self._held_by.get(prefix, 0) >= self.each:
+        kind = kind_of(prefix) if self.tells_kinds else KNOWN
+        of_kind, of_prefix = self._held_of, self._held_by.get(prefix, 0)
+        if of_prefix >= self.each or self.held >= self.total or of_kind[kind] >= self._most[kind]:
             return False
-        self._hold(prefix, kind)
+        self.held += 1
+        of_kind[kind] += 1
+        self._held_by[prefix] = of_prefix + 1
         return True
 
     def release(self, prefix: str) -> None:
         """Give back a lane that was taken or moved to this prefix."""
         left = self._held_by[prefix] - 1
         self.held -= 1
-        self._held_of[kind_of(prefix)] -= 1
+        self._held_of[kind_of(prefix) if self.tells_kinds else KNOWN] -= 1
         if left:
             self._held_by[prefix] = left
         else:
@@ -213,13 +211,10 @@ class Shares:
         if self._held_by.get(after, 0) >= self.each:
             return False
         self.release(before)
-        self._hold(after, kind_of(after))
-        return True
-
-    def _hold(self, prefix: str, kind: NameKind) -> None:
         self.held += 1
-        self._held_of[kind] += 1
-        self._held_by[prefix] = self._held_by.get(prefix, 0) + 1
+        self._held_of[kind_of(after) if self.tells_kinds else KNOWN] += 1
+        self._held_by[after] = self._held_by.get(after, 0) + 1
+        return True
 
 
 class _Waiting(Generic[Item]):
@@ -253,14 +248,14 @@ class FairQueue(Generic[Item]):
 
     def __init__(self, total: int, each: int, unknown: int | None = None) -> None:
         self.shares = Shares(total, each, unknown)
-        self._ready: dict[NameKind, OrderedDict[str, _Waiting[Item]]] = {kind: OrderedDict() for kind in NameKind}
+        self._ready: list[OrderedDict[str, _Waiting[Item]]] = [OrderedDict() for _ in KINDS]
         """Prefixes that wait and have not got their share; the first is next."""
-        self._turns = deque(NameKind)
+        self._turns = list(KINDS)
         self._held: dict[str, _Waiting[Item]] = {}
         """Prefixes that wait and have their share."""
 
     def put(self, prefix: str, name: str, item: Item) -> None:
-        ready = self._ready[kind_of(prefix)]
+        ready = self._ready[kind_of(prefix) if self.shares.tells_kinds else KNOWN]
         lines = self._held.get(prefix) or ready.get(prefix)
         if lines is None:
             lines = _Waiting()
@@ -272,15 +267,15 @@ class FairQueue(Generic[Item]):
 
     def take(self) -> tuple[str, Item] | None:
         """The next item and the prefix it holds a lane under, until `release`. None when nothing can start now."""
-        for kind in tuple(self._turns):
-            found = self._take(kind)
-            if found is not None:
-                self._turns.remove(kind)
-                self._turns.append(kind)
+        turns, ready = self._turns, self._ready
+        for at, kind in enumerate(turns):
+            if ready[kind] and (found := self._take(kind)) is not None:
+                if at < NOWHERE:
+                    turns.append(turns.pop(at))
                 return found
         return None
 
-    def _take(self, kind: NameKind) -> tuple[str, Item] | None:
+    def _take(self, kind: int) -> tuple[str, Item] | None:
         ready = self._ready[kind]
         while ready and self.shares.has_room_of(kind):
             prefix, lines = ready.popitem(last=False)
@@ -312,7 +307,8 @@ class FairQueue(Generic[Item]):
 
     def _let_in(self, prefix: str) -> None:
         if prefix in self._held and self.shares.has_room_for(prefix):
-            self._ready[kind_of(prefix)][prefix] = self._held.pop(prefix)
+            kind = kind_of(prefix) if self.shares.tells_kinds else KNOWN
+            self._ready[kind][prefix] = self._held.pop(prefix)
 
 
 class TimeBudgets:
