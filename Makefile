@@ -49,8 +49,8 @@ pytest: $(VENV)/.dev ## every test
 quick: $(VENV)/.dev ## lint, types and the tests that start no program: an answer within 90 seconds
 	@$(MAKE) --no-print-directory -j2 --output-sync lint unit
 
-unit: $(VENV)/.dev ## the tests that start no program
-	$(BIN)/pytest $(UNIT)
+unit: $(VENV)/.dev ## the tests that start no program, without those that take long
+	$(BIN)/pytest --quick $(UNIT)
 
 format: $(VENV)/.dev ## let ruff rewrite the files
 	$(BIN)/ruff check --fix .
