@@ -13,6 +13,7 @@ from perf.bench.family import progress_bar
 from trials.crash.driver import CrashReport, CrashTest
 from trials.crash.gateway_driver import GatewayCrashTest, GatewayReport
 from trials.crash.gateway_world import GatewaySize
+from trials.crash.mqtt_driver import MqttCrashReport, MqttCrashTest
 from trials.crash.world import Size
 
 DEFAULT_KILLS = 200
@@ -29,15 +30,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "`gateway`: two gateways, a rendezvous and two forwarders, each a process, joined by UDP links on loopback.\n"
         "Publishers and subscribers are in both domains; a process chosen by chance is killed and started again. Some\n"
         "topics have a hub of their own, a process too that knows nothing of gateways: the subscribers of the other\n"
-        "domain get them only by bootstrapping through it."
+        "domain get them only by bootstrapping through it.\n\n"
+        "`mqtt`: the MQTT broker, with publishers of QoS 1 and 2 and subscribers whose sessions last. Nothing that\n"
+        "was acknowledged may be missing, and nothing of QoS 2 may come twice."
     )
     parser.epilog = """\
 examples:
   psph crash hub                               200 kills, about six minutes
   psph crash hub --kills 10 --wide 200         a short run
   psph crash hub --seed 7 --json               other moments; one JSON object
-  psph crash gateway --kills 20                two gateways and the network between them"""
-    parser.add_argument("what", choices=["hub", "gateway"], help="what to kill")
+  psph crash gateway --kills 20                two gateways and the network between them
+  psph crash mqtt --kills 20                   the MQTT broker: QoS 1 and 2, sessions, queues"""
+    parser.add_argument("what", choices=["hub", "gateway", "mqtt"], help="what to kill")
     parser.add_argument("--kills", type=int, default=DEFAULT_KILLS, metavar="N", help=f"default {DEFAULT_KILLS}")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="another seed gives other moments (default 0)")
     parser.add_argument(
@@ -57,6 +61,8 @@ def run(args: argparse.Namespace) -> int:
         raise CommandError(f"--wide takes a number from 1 to {MAX_WIDE}, not {args.wide}")
     if args.what == "gateway":
         return _run_gateway(args)
+    if args.what == "mqtt":
+        return _run_mqtt(args)
     with progress_bar("kills", args.kills) as tick:
         test = CrashTest(args.kills, args.seed, Size(wide=args.wide), tick)
         report = uvloop.run(test.run())
@@ -75,6 +81,35 @@ def _run_gateway(args: argparse.Namespace) -> int:
     else:
         show_gateway(report)
     return 0 if report.passed else 1
+
+
+def _run_mqtt(args: argparse.Namespace) -> int:
+    with progress_bar("kills", args.kills) as tick:
+        report = uvloop.run(MqttCrashTest(args.kills, args.seed, tick).run())
+    if args.json:
+        print(json.dumps({**dataclasses.asdict(report), "passed": report.passed}, indent=2))
+    else:
+        show_mqtt(report)
+    return 0 if report.passed else 1
+
+
+def show_mqtt(report: MqttCrashReport) -> None:
+    table = Table(title=f"{report.kills} kills in {report.seconds:.0f} s, seed {report.seed}", show_header=False)
+    for name, value in (
+        ("messages acknowledged", f"{report.acknowledged:,}"),
+        ("messages delivered, to all subscribers", f"{report.delivered:,}"),
+        ("of QoS 1 more than once, which may be", f"{report.repeated:,}"),
+        ("all arrived after", f"{report.settled_after:.1f} s"),
+        ("lost, or twice of QoS 2", f"{sum(report.problems.values()):,}"),
+    ):
+        table.add_row(name, value)
+    console = Console()
+    console.print(table)
+    for kind, number in report.problems.items():
+        console.print(f"FAILED {kind}: {number}", markup=False, highlight=False)
+    for example in report.examples:
+        console.print(f"  {example}", markup=False, highlight=False)
+    console.print("nothing acknowledged was lost" if report.passed else "the broker broke its word", highlight=False)
 
 
 def show_gateway(report: GatewayReport) -> None:

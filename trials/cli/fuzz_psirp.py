@@ -1,4 +1,4 @@
-"""The kinds of `psph fuzz` that concern PSIRP above the wire: control plane, whole nodes, attachments."""
+"""The kinds of `psph fuzz` above the wire of PSIRP: control plane, whole nodes, attachments; and the MQTT broker."""
 
 import argparse
 import random
@@ -15,12 +15,13 @@ if TYPE_CHECKING:  # importing the packet tools takes scapy, which only this com
 
     from trials.fuzz.wire import FuzzReport, Target
 
-KINDS = ("links", "control", "node", "attachment")
+KINDS = ("links", "control", "node", "attachment", "mqtt")
 DESCRIPTION = """
 links       sealed links: offers of the handshake, sealed frames, sessions in use, ends without a neighbour
 control     payloads of the control plane: messages, courier, link state, control frames, topology manager
 node        whole nodes of a working network: everything that arrives by a link, transport included
 attachment  what applications and nodes say to each other
+mqtt        packets of clients of every version, for the broker and its codec
 """
 
 
@@ -45,6 +46,7 @@ def _targets(what: str, seed: int, stack: ExitStack) -> "tuple[dict[str, Target]
     from trials.fuzz import control as fuzz_control
     from trials.fuzz import node as fuzz_node
     from trials.fuzz.links import FuzzedLinks
+    from trials.fuzz.mqtt import FuzzedBroker
 
     rng = random.Random(seed)  # noqa: S311  # repeatable on purpose
     match what:
@@ -53,6 +55,9 @@ def _targets(what: str, seed: int, stack: ExitStack) -> "tuple[dict[str, Target]
             return links.targets(), links.hostile()
         case "control":
             return fuzz_control.control_targets(rng), fuzz_control.hostile_payloads(rng)
+        case "mqtt":
+            broker = FuzzedBroker(seed)
+            return broker.targets(), broker.hostile()
         case "attachment":
             return fuzz_node.attachment_targets(), fuzz_node.spoilt(fuzz_node.attachment_seeds(), rng)
         case _:
