@@ -17,6 +17,7 @@ BENCHMARKS: dict[str, str] = {
     "matching": "find a topic among many: list, Bloom filter, registry, dict",
     "models": "published experiments on the models done again, each figure with a verdict",
     "predict": "two gateways at 30, 50 and 70 %: every queue predicted from traces, beside what was measured",
+    "mqtt": "the MQTT broker beside mosquitto: rates of QoS 0 and durable QoS 1, the codec, idle clients",
     "psirp": "publications over PSIRP: round trip, rate, matches, recovery, the rendezvous' growth",
     "scale": "networks of 50 to 1,000 nodes: until all know each other, what idle nodes send, a ring of 200",
     "selectors": "which of many selectors a publication fulfils, beside asking each",

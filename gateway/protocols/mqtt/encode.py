@@ -68,7 +68,9 @@ def publish_first(qos: int, retain: bool, dup: bool) -> int:
 
 def _publish(packet: PublishPacket, is_5: bool) -> bytes:
     properties = b""
-    if is_5:
+    if is_5 and not packet.alias and packet.expiry < 0 and not packet.subscription_ids:
+        properties = with_length(packet.properties)
+    elif is_5:
         before: list[tuple[Property, Value]] = []
         if packet.alias:
             before.append((Property.TOPIC_ALIAS, packet.alias))
