@@ -230,6 +230,16 @@ redirect = ""                       # HOST:PORT of another broker, to which all 
 redirect_moved = false              # for good
 redirect_active = false             # the other broker knows their topics already
 
+# [[mqtt.bridge]]                   # to the operator's own broker; one section for each
+# name = "plant"
+# server = "127.0.0.1:1883"         # HOST:PORT
+# outgoing = ["kitchen/#"]          # filters of this broker
+# incoming = ["plant/#"]            # filters of the other one
+# share = "gateways"                # several gateways take what comes in by turns
+# qos = 1                           # at most
+# user = "psph"
+# password_file = "bridge.password" # mode 0600
+
 # [mqtt.tls]                        # for mqtt.tls_listen; the files are looked at again when they change
 # certificate = "certificate.pem"   # with its chain
 # key = "key.pem"                   # mode 0600

@@ -224,8 +224,7 @@ class MqttCrashTest:
             ]
             tasks = [asyncio.create_task(one.run()) for one in subscribers]
             try:
-                for one in subscribers:
-                    await one.is_subscribed.wait()
+                await asyncio.gather(*(one.is_subscribed.wait() for one in subscribers))
                 tasks += [asyncio.create_task(one.run()) for one in publishers]
                 for _ in range(self._kills):
                     # Some are killed while they start, most at work.

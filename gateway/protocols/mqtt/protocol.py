@@ -21,6 +21,7 @@ from gateway.protocols.descriptor import (
     RunningProtocol,
 )
 from gateway.protocols.mqtt.adapter import MqttAdapter
+from gateway.protocols.mqtt.bridge import MqttBridge
 from gateway.protocols.mqtt.broker import MqttBroker
 from gateway.protocols.mqtt.connection import MqttConnection
 from gateway.protocols.mqtt.doors import MqttDoor, WebSocketWire
@@ -55,6 +56,7 @@ class MqttProtocol(RunningProtocol[MqttConfig]):
         self.unlogged = 0
         """Messages of QoS 0 that only clients of the broker were given, because the disk was behind."""
         self._parts: _Parts | None = None
+        self.bridges: list[MqttBridge] = []
         self._telling: asyncio.Task[None] | None = None
         self._checking: set[asyncio.Task[None]] = set()
         self._noting: set[asyncio.Task[None]] = set()
@@ -109,6 +111,11 @@ class MqttProtocol(RunningProtocol[MqttConfig]):
             door = MqttDoor(place.host, place.port, place.tls, self._room, self.host.observer)
             self.open.append(door)
             door.open(parts.runner, self._connection)
+        gateway = self.host.control.exchange.gateway.hex()
+        for plan in self.config.bridges:
+            bridge = MqttBridge(plan, parts.broker, gateway, parts.runner.soon)
+            self.bridges.append(bridge)
+            bridge.start()
         if self.config.figures_every:
             self._tell_figures()
             self._telling = asyncio.create_task(self._tell())
@@ -122,6 +129,8 @@ class MqttProtocol(RunningProtocol[MqttConfig]):
         if self._telling is not None:
             self._telling.cancel()
             await asyncio.gather(self._telling, return_exceptions=True)
+        bridges, self.bridges = self.bridges, []
+        await asyncio.gather(*(bridge.stop() for bridge in bridges))
         doors, self.open = self.open, []
         for door in doors:
             await door.close()
@@ -304,6 +313,12 @@ class MqttProtocol(RunningProtocol[MqttConfig]):
         yield Figure("taken_over", "Sessions that went to another connection.", counters.taken_over, counts=True)
         yield Figure("received_bytes", "Bytes from clients.", counters.bytes_in, counts=True)
         yield Figure("sent_bytes", "Bytes to clients.", counters.bytes_out, counts=True)
+        for bridge in self.bridges:
+            name = (("bridge", bridge.plan.name),)
+            yield Figure("bridge_up", "1 when the other broker is there.", bridge.is_up, labels=name)
+            yield Figure("bridge_sent", "Messages the other broker took.", bridge.sent, counts=True, labels=name)
+            yield Figure("bridge_received", "Messages it brought.", bridge.received, counts=True, labels=name)
+            yield Figure("bridge_looped", "Messages that had been here.", bridge.looped, counts=True, labels=name)
         for reason, count in sorted(counters.by_reason.items()):
             yield Figure("errors", "Packets that were none.", count, counts=True, labels=(("reason", reason),))
 
@@ -317,6 +332,9 @@ class MqttProtocol(RunningProtocol[MqttConfig]):
         yield "MQTT messages in / out", f"{counters.published} / {counters.delivered}"
         yield "MQTT messages dropped", counters.dropped
         yield "MQTT protocol errors", counters.errors
+        for bridge in self.bridges:
+            state = f"up, {bridge.sent} out, {bridge.received} in" if bridge.is_up else f"down: {bridge.error[:80]}"
+            yield f"bridge {bridge.plan.name}", state
 
     async def explain(self, name: str) -> Sequence[str]:
         parts = self._running

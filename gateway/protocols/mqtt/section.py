@@ -5,7 +5,9 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from gateway.protocols.mqtt.bridge import BridgePlan, check_plan
 from gateway.protocols.mqtt.broker import BrokerConfig
+from gateway.protocols.mqtt.packets import CodecError
 from gateway.protocols.mqtt.users import KnownUsers, UsersFileError, read_users
 from gateway.sections import SectionError, Sections, address
 from gateway.tls_section import TlsSection
@@ -32,6 +34,20 @@ class MqttRedirect:
     """For good: clients should remember it."""
     active: bool = False
     """The other broker knows their topics already."""
+
+
+class MqttBridgeSection(Struct, frozen=True, forbid_unknown_fields=True):
+    """A bridge to another broker."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=40, pattern="^[A-Za-z0-9_-]+$")]
+    server: Annotated[str, Meta(min_length=3, max_length=255)]
+    """HOST:PORT."""
+    outgoing: tuple[str, ...] = ()
+    incoming: tuple[str, ...] = ()
+    share: Annotated[str, Meta(max_length=100, pattern="^[^+#/]*$")] = ""
+    qos: Annotated[int, Meta(ge=0, le=2)] = 1
+    user: str | None = None
+    password_file: str | None = None
 
 
 class MqttSection(Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,6 +78,7 @@ class MqttSection(Struct, frozen=True, forbid_unknown_fields=True):
     redirect: Annotated[str, Meta(max_length=255)] = ""
     redirect_moved: bool = False
     redirect_active: bool = False
+    bridge: tuple[MqttBridgeSection, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +105,7 @@ class MqttConfig:
     extension: bool = True
     """Whether clients may ask for the redirection extension of 3.1."""
     redirect: MqttRedirect | None = None
+    bridges: tuple[BridgePlan, ...] = ()
 
 
 def mqtt_config(sections: Sections) -> MqttConfig | None:
@@ -135,7 +153,32 @@ def mqtt_config(sections: Sections) -> MqttConfig | None:
         section.figures_every,
         section.extension,
         MqttRedirect(section.redirect, section.redirect_moved, section.redirect_active) if section.redirect else None,
+        tuple(_bridge(sections, place, one) for place, one in enumerate(section.bridge)),
     )
+
+
+def _bridge(sections: Sections, place: int, given: MqttBridgeSection) -> BridgePlan:
+    key = f"mqtt.bridge[{place}]"
+    host, colon, port = given.server.rpartition(":")
+    if not colon or not host or not port.isdigit():
+        raise SectionError(f"{key}.server", f"expected HOST:PORT, not {given.server[:80]!r}")
+    secrets = sections.secrets(f"{key}.password_file", given.password_file)
+    plan = BridgePlan(
+        given.name,
+        host,
+        int(port),
+        given.outgoing,
+        given.incoming,
+        given.share,
+        given.qos,
+        given.user,
+        secrets[0] if secrets else None,
+    )
+    try:
+        check_plan(plan)
+    except CodecError as error:
+        raise SectionError(key, str(error)) from None
+    return plan
 
 
 def _domain(given: str) -> str:
