@@ -4,7 +4,8 @@
 
 Everything is real (two hubs over HTTP, two gateways, five nodes on in-process links); only the addresses are this
 machine's. The blog writes a new entry now and then and pings its hub; the reader notes what arrives, and when. Each
-domain has a chat page for its people as well.
+domain has a chat page for its people as well, and a broker: a sensor of domain B says with each entry how warm it is,
+and its readings are a feed in domain A.
 """
 
 import asyncio
@@ -18,11 +19,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+import aiomqtt
 from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
 from gateway.admin.config import AdminConfig
 from gateway.gateway import Gateway, gateway_config
 from gateway.protocols.chat.adapter import ChatConfig
+from gateway.protocols.mqtt.protocol import MqttProtocol
+from gateway.protocols.mqtt.section import MqttConfig, MqttPlace
+from gateway.protocols.mqtt.users import KnownUsers
 from gateway.web.server import WebConfig
 from psirp_stack.emulation.network import EmulatedNetwork, socket_of
 from psirp_stack.emulation.plan import plan
@@ -38,6 +43,7 @@ HOST = "127.0.0.1"
 ATOM = "application/atom+xml"
 ENTRIES = 10
 """Entries that the blog's feed shows, and moments of writing that the reader is compared with."""
+SENSOR = "kitchen/temp"
 REMEMBERED = 1000
 START_PATIENCE = 30.0
 _NUMBER = re.compile(rb"<id>urn:psph:demo:(\d{1,18}):(\d{1,18})</id>")
@@ -124,6 +130,12 @@ class Demo:
         self.gateway_b = await self._gateway("b", socket_of(folder, "n0"))
         self.gateway_a = await self._gateway("a", socket_of(folder, f"n{NODES - 1}"))
         self._introduce()
+        broker = self.gateway_b.core.protocol(MqttProtocol).open[0]
+        self._sensor = aiomqtt.Client(broker.host, broker.port, identifier="thermometer")
+        await self._stack.enter_async_context(self._sensor)
+        self.readings = f"{_web(self.gateway_a)}feeds?name=mqtt://b.example/{SENSOR}"
+        asking = asyncio.create_task(self._ask_once())
+        self._stack.callback(asking.cancel)
         self.topic = await self._serve("/feed", get=self._feed)
         self.callback = await self._serve("/reader", get=self._agree, post=self._take)
         self.addresses = {
@@ -134,6 +146,8 @@ class Demo:
             "domain A, reader": self.callback,
             "domain B, chat": _chat_page(self.gateway_b),
             "domain A, chat": _chat_page(self.gateway_a),
+            "domain B, MQTT": broker.url,
+            "domain A, sensor": self.readings,
         }
         # The feed names the hub of domain B; a reader that is given its address at gateway A uses the hub of its own.
         try:
@@ -152,6 +166,7 @@ class Demo:
         """The blog has news, and pings its hub. Says the entry's number."""
         number = self._compose()
         self.summary.written += 1
+        await self._sensor.publish(SENSOR, f"{20 + number % 30 / 10:.1f} degrees".encode(), 1)
         try:
             form = {"hub.mode": "publish", "hub.url": self.topic}
             async with self._http.post(self.gateway_b.hub.url, data=form) as answer:
@@ -160,6 +175,11 @@ class Demo:
             taken = False
         self.summary.refused += not taken
         return number
+
+    async def _ask_once(self) -> None:
+        """A feed that somebody has asked for is looked after from then on."""
+        async with self._http.get(self.readings) as answer:
+            await answer.read()
 
     async def arrival(self, number: int) -> None:
         """Wait until the reader has an entry."""
@@ -186,6 +206,7 @@ class Demo:
             web=WebConfig(HOST),
             chat=ChatConfig(name),
             admin=AdminConfig(HOST),
+            protocols={"mqtt": MqttConfig((MqttPlace(HOST, 0),), domain=name, users=KnownUsers(allow_anonymous=True))},
         )
         gateway = Gateway(config)
         self._stack.push_async_callback(gateway.stop)
@@ -277,4 +298,8 @@ class Demo:
 
 
 def _chat_page(gateway: Gateway) -> str:
-    return "" if gateway.web is None else f"{gateway.web.url}chat/"
+    return f"{_web(gateway)}chat/"
+
+
+def _web(gateway: Gateway) -> str:
+    return "" if gateway.web is None else gateway.web.url

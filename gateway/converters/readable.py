@@ -12,6 +12,8 @@ from exchange.model import SELF, Draft, Profile
 TITLE: Final = "title"
 AUTHOR: Final = "author"
 """Attributes of publications."""
+APART: Final = "."
+"""What a protocol says to itself begins like this, and is for nobody to read."""
 TITLE_CHARACTERS: Final = 100
 TEXT_HINTS = ("text/", "application/json", "application/xml")
 TEXT_ENDINGS = ("+xml", "+json")
@@ -45,7 +47,8 @@ def readable_of(draft: Draft, readers: Readers) -> Readable | None:
     if read is not None:
         return read(draft.body)
     text = text_of(draft)
-    lines = [f"{key}: {value}" for key, value in draft.attributes if key not in (SELF, TITLE, AUTHOR)]
+    hidden = (SELF, TITLE, AUTHOR)
+    lines = [f"{key}: {value}" for key, value in draft.attributes if key not in hidden and key[:1] != APART]
     said = "\n".join((*lines, text) if text else lines)
     title = draft.attribute(TITLE) or said.strip().partition("\n")[0][:TITLE_CHARACTERS]
     title = title or f"{len(draft.body)} bytes of {draft.content_type}"

@@ -15,19 +15,21 @@ from gateway.protocols.mqtt.packets import CodecError
 from gateway.protocols.mqtt.properties import read_properties, with_length, write_one
 from identifiers import ItemId
 
-ATTRIBUTE: Final = "mqtt"
+ATTRIBUTE: Final = ".mqtt"
 BYTES: Final = "application/octet-stream"
 TEXT: Final = "text/plain; charset=utf-8"
 MAX_TYPE: Final = 1_024
+LOOKED_AT: Final = 16 * 1024
+"""Bytes: a longer message that does not say what it is is taken for no text."""
 
 
 def draft_of(message: BrokerMessage, name: str, item: ItemId) -> Draft:
     profile = Profile.DOCUMENT if message.retain else Profile.EVENT
     said = f"{message.qos}{'r' if message.retain else ''}"
-    content_type = BYTES
+    content_type = TEXT if _is_text(message.payload) else BYTES
     if message.properties:
         said = f"{said} {message.properties.hex()}"
-        content_type = _content_type(message.properties)
+        content_type = _content_type(message.properties) or content_type
     attributes = ((SELF, name), (ATTRIBUTE, said))
     return Draft(item, name, profile, content_type, message.payload, attributes, 0, message.expires_ms)
 
@@ -38,7 +40,18 @@ def _content_type(properties: bytes) -> str:
     given = found.text(Property.CONTENT_TYPE)
     if given:
         return given[:MAX_TYPE]
-    return TEXT if found.number(Property.PAYLOAD_FORMAT, 0) == 1 else BYTES
+    return TEXT if found.number(Property.PAYLOAD_FORMAT, 0) == 1 else ""
+
+
+def _is_text(payload: bytes) -> bool:
+    """Most clients do not say what they send; what people can read is shown to them."""
+    if len(payload) > LOOKED_AT or b"\0" in payload:
+        return False
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def message_from(entry: LogEntry, topic: str, *, qos: int = 1) -> BrokerMessage:

@@ -5,9 +5,11 @@ import re
 from pathlib import Path
 
 import pytest
+from aiohttp import ClientSession
 
 from gateway.cli.main import main
 from gateway.demo import Demo, DemoArrival
+from tests.waiting import until
 
 
 async def test_entries_of_the_blog_reach_the_reader_in_the_other_domain(tmp_path: Path) -> None:
@@ -23,6 +25,18 @@ async def test_entries_of_the_blog_reach_the_reader_in_the_other_domain(tmp_path
         assert demo.gateway_a.hub.url != demo.gateway_b.hub.url
         assert demo.gateway_b.hub.subscriptions.count(demo.topic) == 0
     assert demo.summary.lines()[0].startswith("3 written, 3 crossed")
+
+
+async def test_readings_of_a_sensor_are_a_feed_in_the_other_domain(tmp_path: Path) -> None:
+    async with asyncio.timeout(60), Demo(tmp_path, lambda _: None) as demo, ClientSession() as http:
+
+        async def shown() -> bool:
+            async with http.get(demo.readings) as answer:
+                return answer.status == 200 and "20.2 degrees" in await answer.text()
+
+        for _ in range(2):
+            await demo.write()
+        await until(shown)
 
 
 def test_the_command_says_where_the_chat_pages_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
