@@ -80,6 +80,9 @@ class PassingVersions:
                 message.segment_size,
             )
         )
+        partial = self._partials.get((control.item, control.vrid))
+        if message.body and partial is not None:
+            self._part(partial, message.segment_size, 0, message.body)
 
     def segment(self, frame: bytes) -> None:
         """A plain segment."""

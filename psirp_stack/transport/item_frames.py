@@ -3,14 +3,26 @@
 import hashlib
 
 from psirp_stack.forwarding_model import TABLES
-from psirp_stack.transport.frames import control_frame, first_way, segment_frame, segment_prefix, signed_segment
+from psirp_stack.transport.frames import (
+    ANNOUNCEMENT_OVERHEAD,
+    DATA_OVERHEAD,
+    control_frame,
+    first_way,
+    segment_frame,
+    segment_prefix,
+    signed_segment,
+)
 from psirp_stack.transport.hooks import PacketSigner
-from psirp_stack.transport.messages import Announcement, Retained, encode
+from psirp_stack.transport.messages import DIGEST_BYTES, Announcement, Retained, encode
 from psirp_stack.transport.peer import Answer
 from psirp_stack.transport.positions import Outgoing, Positions
 from psirp_stack.transport.sender_context import SenderContext
 from psirp_stack.wire.codec import ZERO_ID, build, parse
 from psirp_stack.wire.numbers import HeaderType
+
+MOST_ANNOUNCED_BYTES = 128
+"""What an announcement takes as a message, beside the publisher's name, the attributes and the body."""
+UTF8_BYTES = 4
 
 
 class ItemFrames:
@@ -35,9 +47,17 @@ class ItemFrames:
         return self.cacheable and len(out.body) > self.context.config.on_request_above
 
     def announcement(
-        self, out: Outgoing, fid: bytes, table: int, now: float, *, alone: bool = False, ack_bytes: int = 0
+        self,
+        out: Outgoing,
+        fid: bytes,
+        table: int,
+        now: float,
+        *,
+        alone: bool = False,
+        ack_bytes: int = 0,
+        with_body: bool = False,
     ) -> bytes:
-        """`alone`: to one receiver, who may have to ask for the segments."""
+        """`alone`: to one receiver, who may have to ask for the segments. `with_body`: the only segment is in it."""
         self.context.counters.announcements += 1
         version = out.version
         payload = encode(
@@ -54,6 +74,7 @@ class ItemFrames:
                 self.cacheable,
                 alone and self.is_on_request(out),
                 ack_bytes,
+                out.body if with_body else b"",
             )
         )
         return control_frame(
@@ -68,6 +89,14 @@ class ItemFrames:
             max_seqnum=max(out.segments - 1, 0),
             authentication=version.authentication,
         )
+
+    def fits_beside(self, out: Outgoing) -> bool:
+        """Whether all of a version travels in its announcement: one frame instead of two."""
+        attributes = len(out.version.attributes) if out.inline else DIGEST_BYTES
+        size = ANNOUNCEMENT_OVERHEAD + MOST_ANNOUNCED_BYTES + len(self.context.name) * UTF8_BYTES + attributes
+        if out.segments != 1 or self.packet_signer is not None:
+            return False
+        return size + len(out.body) <= out.segment_size + DATA_OVERHEAD
 
     def segment(self, out: Outgoing, number: int, fid: bytes, now: float) -> bytes:
         at = number * out.segment_size

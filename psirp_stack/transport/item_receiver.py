@@ -3,6 +3,8 @@
 from collections.abc import Hashable
 from operator import attrgetter
 
+from msgspec.structs import replace
+
 from identifiers.identifier import ItemId
 from psirp_stack.control.messages import OPEN_SCOPE, ScopePolicy
 from psirp_stack.transport.accounts import SEGMENT_COST
@@ -131,7 +133,26 @@ class ItemReceiver:
         *,
         marked: bool = False,
     ) -> None:
-        """A version was announced. Until the receiver knows where to begin, `seqnum` tells it."""
+        """A version was announced, perhaps whole. Until the receiver knows where to begin, `seqnum` tells it."""
+        # Where every packet is signed, segments come by themselves.
+        body = b"" if self.policy.every_packet_signed else announced.body
+        announced = replace(announced, body=b"")
+        slot = self._announced(control, way, announced, now, hops, link, marked=marked)
+        if body and slot is not None and slot.body is not None and slot.body.version_id == control.vrid:
+            self.segment(control.vrid, 0, body, link, now, marked=marked)
+
+    def _announced(
+        self,
+        control: TransportFrame,
+        way: bytes,
+        announced: Announcement,
+        now: float,
+        hops: int | None,
+        link: Hashable,
+        *,
+        marked: bool,
+    ) -> Slot | None:
+        """Believe an announcement, or not; gives the version's slot if it has one."""
         counters = self.context.counters
         length, segment_size, joining = control.length, announced.segment_size, control.seqnum
         size = length + announced.attributes_in_body
@@ -142,13 +163,13 @@ class ItemReceiver:
             or control.max_seqnum != max(segment_count(size, segment_size) - 1, 0)
         ):
             counters.malformed += 1
-            return
+            return None
         if size + segment_count(size, segment_size) * SEGMENT_COST > self.context.config.reassembly_bytes_per_source:
             counters.too_fine += 1
-            return
+            return None
         source = self._believed(control, announced, way, now)
         if source is None:
-            return
+            return None
         if not source.account.used:
             source.account = self.context.accounts.source(link)
         if source.expected is None:
@@ -161,12 +182,12 @@ class ItemReceiver:
         if source.expected is not None and announced.number < source.expected:
             counters.duplicates += 1
             self._acknowledge_soon(source, now)
-            return
+            return None
         slot = source.slot_for(announced.number, now)
         if slot is None:
             counters.too_far_ahead += 1
             source.question(now)
-            return
+            return None
         source.guess_due = None
         if slot.announcement is None:
             if slot.tries:
@@ -181,7 +202,7 @@ class ItemReceiver:
             slot.due = now
             if self._open(source, slot, now) and announced.on_request and slot.body is not None:
                 slot.body.touched = now - source.tail_delay  # nothing comes unless it is asked for
-            return
+            return slot
         counters.duplicates += 1
         body = slot.body
         if body is not None and body.segment_size != announced.segment_size and slot.version_id == control.vrid:
@@ -189,6 +210,7 @@ class ItemReceiver:
             slot.announcement = announced
         source.hurry(now)
         self._acknowledge_soon(source, now)
+        return slot
 
     def retained(self, message: Retained, way: bytes, now: float) -> None:
         source = self.sources.get(message.publisher)

@@ -71,6 +71,8 @@ class Announcement(_Message, frozen=True, tag=1):
     """Its segments are sent to who asks for them: a node on the way may have them."""
     ack_bytes: Count = 0
     """After how many bytes the publisher would like to hear; 0: the receiver knows best."""
+    body: Annotated[bytes, Meta(max_length=MAX_PAYLOAD_BYTES)] = b""
+    """All that the only segment of a version would carry, if it finds room beside the announcement."""
 
     @property
     def has_valid_attributes(self) -> bool:

@@ -85,8 +85,13 @@ class Repairs:
                 job.metadata -= 1
                 _sent_again(peer, number, 0)
                 counters.repaired_announcements += 1
-                fid = self.way_to(peer, 0)
-                return frames.announcement(out, fid, (fid[-1] + peer.unanswered) % TABLES, now, alone=True)
+                whole = 0 in job.segments and frames.fits_beside(out)
+                if whole:
+                    del job.segments[0]
+                    _sent_again(peer, number, 1)
+                fid = self.way_to(peer, out.segment_size if whole else 0)
+                table = (fid[-1] + peer.unanswered) % TABLES
+                return frames.announcement(out, fid, table, now, alone=True, with_body=whole)
             segment = next(iter(job.segments), None)
             if segment is None or segment >= out.segments:
                 del peer.jobs[number]

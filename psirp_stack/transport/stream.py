@@ -267,9 +267,12 @@ class VersionStream:
                 return None
             alone = self.alone is not None
             fid = self.fid if self.alone is None else item.way_to(self.alone, 0)
-            frame = item.frames.announcement(out, fid, fid[-1], now, alone=alone, ack_bytes=self.ack_bytes)
-            if alone and item.is_late_for(number, now):
-                segment = out.segments - 1  # the nearest node that has them sends the segments
+            whole = item.frames.fits_beside(out)
+            frame = item.frames.announcement(
+                out, fid, fid[-1], now, alone=alone, ack_bytes=self.ack_bytes, with_body=whole
+            )
+            if whole or (alone and item.is_late_for(number, now)):
+                segment = out.segments - 1  # here it is, or the nearest node that has the segments sends them
             if item.context.tell_sending and self._is_first_time(number):
                 item.context.tell(VersionBegun(item.item, number))
         else:

@@ -265,7 +265,8 @@ def test_packets_are_signed_from_the_moment_the_policy_demands_it(networks: Netw
     governed(network, restricted("n1"))
     publisher, subscriber = network.application("n1"), network.application("n2")
     subscriber.subscribe(ITEM)
-    publisher.publish(ITEM, b"before")
+    before = bytes(2000)
+    publisher.publish(ITEM, before)
     network.run(2)
     assert signed
     assert not any(signed)
@@ -274,7 +275,7 @@ def test_packets_are_signed_from_the_moment_the_policy_demands_it(networks: Netw
     signed.clear()
     publisher.publish(ITEM, b"after")
     network.run(2)
-    assert subscriber.contents(ITEM) == [b"before", b"after"]
+    assert subscriber.contents(ITEM) == [before, b"after"]
     assert signed
     assert all(signed)
 

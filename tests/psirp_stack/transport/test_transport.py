@@ -150,7 +150,7 @@ def test_a_late_subscriber_gets_the_current_version_at_once_and_the_others_do_no
     net.grant(0, [2, 3])
     net.run(1)
     assert net.hosts[3].numbers == [3]
-    assert net.crossed_kinds[(1, 2), HeaderType.PUBLISH_DATA] == 3
+    assert net.crossed_kinds[(1, 2), HeaderType.PUBLISH_DATA] == 0, "announcements carry what is short"
     assert net.crossed[1, 2] == before
     net.publish(0, content(9))
     net.run(1)
@@ -653,7 +653,8 @@ def test_every_packet_signed() -> None:
 
 def test_frames_have_the_headers_that_the_design_says() -> None:
     net = Network(line(2))
-    net.publish(0, b"content")
+    long = content(1, 1300)
+    net.publish(0, long)
     net.grant(0, [1])
     now = net.clock.now()
     sender = net.hosts[0].sender
@@ -666,10 +667,24 @@ def test_frames_have_the_headers_that_the_design_says() -> None:
     ]
     assert metadata.metadata is not None and data.rendezvous is not None
     assert metadata.metadata.collected_fid[:31] == net.tags[0][0].to_bytes(31, "big")
-    assert (metadata.metadata.length, metadata.metadata.max_seqnum) == (7, 0)
+    assert (metadata.metadata.length, metadata.metadata.max_seqnum) == (1300, 0)
     assert [header.type for header in data.headers] == [HeaderType.FORWARDING, HeaderType.PUBLISH_DATA]
-    assert data.payload == b"content"
-    assert data.rendezvous.vrid == metadata.metadata.vrid == content_ids(b"content")[0]
+    assert data.payload == long
+    assert data.rendezvous.vrid == metadata.metadata.vrid == content_ids(long)[0]
     assert all(build(parse(frame)) == frame for frame in frames)
-    assert len(frames[1]) == FORWARDING_BYTES + RENDEZVOUS_BYTES + 7
+    assert len(frames[1]) == FORWARDING_BYTES + RENDEZVOUS_BYTES + 1300
     assert sender.next_frame(now) is None
+
+
+def test_what_is_short_travels_in_its_announcement() -> None:
+    net = Network(line(2))
+    net.subscribe(1)
+    net.grant(0, [1])
+    contents = [content(number, size) for number, size in enumerate((0, 1, 900, 1300, 900))]
+    for one in contents:
+        net.publish(0, one, b"attributes")
+    net.run(1)
+    assert net.hosts[1].contents == contents
+    assert all(version.attributes == b"attributes" for version in net.hosts[1].arrived)
+    kinds = [net.crossed_kinds[(0, 1), kind] for kind in (HeaderType.PUBLISH_METADATA, HeaderType.PUBLISH_DATA)]
+    assert kinds == [5, 1]
