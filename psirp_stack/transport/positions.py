@@ -105,6 +105,9 @@ class Positions:
             self._starts.pop(number, None)
             self._outgoing.pop(number, None)
             self._published.pop(number, None)
+        # What everybody has confirmed is not sent again soon: whoever comes late has it read from the store.
+        while self._outgoing and (first := next(iter(self._outgoing))) < keep_from:
+            del self._outgoing[first]
 
     def age_of(self, number: int, now: float) -> float:
         """Seconds since a version was published. One that is not retained any more is as old as the oldest that is."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from psirp_stack.node.version_store import TRANSPORT_TABLES, OutOfOrderError, on_disk
+from psirp_stack.transport.positions import Positions
 from psirp_stack.transport.sender import ContentTooLarge, Sender
 from psirp_stack.transport.versions import (
     MemoryVersions,
@@ -99,6 +100,19 @@ def test_each_window_in_memory_has_an_epoch_of_its_own() -> None:
     factory = in_memory(3)
     first, second = factory(ITEM), factory(ITEM)
     assert in_memory(2)(ITEM).epoch < first.epoch < second.epoch < in_memory(4)(ITEM).epoch
+
+
+def test_what_everybody_has_confirmed_is_not_kept_ready_and_can_be_sent_again(make: Make) -> None:
+    versions = make(RetentionLimits())(ITEM)
+    fill(versions, *(b"%d" % number for number in range(1, 11)))
+    positions = Positions(versions, 128, wall_ms)
+    for number in range(1, 11):
+        assert positions.outgoing(number) is not None
+    positions.trim(WALL_START_MS, 8)
+    assert list(positions._outgoing) == [8, 9, 10]
+    again = positions.outgoing(3)
+    assert again is not None
+    assert again.body == b"3"
 
 
 def test_limits_that_make_no_sense_are_refused() -> None:
