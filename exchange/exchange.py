@@ -167,14 +167,14 @@ class Exchange:
 
     async def note_many(self, entered: Sequence[tuple[ItemId, Appended]], via: str) -> None:
         """`note` for drafts that entered here in one commit, in their order."""
-        noted: set[ItemId] = set()
+        asked: dict[ItemId, bool] = {}
         self._walks.last = max([self._walks.last, *(appended.position for _, appended in entered)])
         for item, appended in entered:
             # Of what nobody asks for by name, the first wakes those who want everything.
-            if item in noted and not self.router.may_want(item):
+            if item in asked and not asked[item]:
                 self.counters.appended += 1
                 continue
-            noted.add(item)
+            asked[item] = self.router.may_want(item)
             await self.note(item, appended, via)
 
     def may_want(self, item: ItemId, via: str) -> bool:

@@ -162,7 +162,7 @@ class SqliteLog:
                 Twin(position, OriginId(bytes(gateway), number))
                 for position, gateway, number in tx.execute(
                     "SELECT position, gateway, number FROM exchange_log WHERE item = ? AND digest = ? "
-                    "AND position > ? ORDER BY position LIMIT ?",
+                    "AND digest != x'' AND position > ? ORDER BY position LIMIT ?",
                     (item, digest, 0 if reached is None else reached.position, TWINS_LOOKED_AT),
                 )
             ]

@@ -115,5 +115,14 @@ EXCHANGE_TABLES = [
             END""",
         ],
     ),
+    # Messages and events have no digest: each of them counts.
+    Migration(
+        "exchange",
+        4,
+        [
+            "DROP INDEX exchange_log_by_digest",
+            "CREATE INDEX exchange_log_by_digest ON exchange_log (item, digest, position) WHERE digest != x''",
+        ],
+    ),
 ]
 """To be given to `Database.open`."""

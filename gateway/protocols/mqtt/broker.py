@@ -61,7 +61,7 @@ class BrokerConfig:
     max_retained_bytes: int = 256 * 1024 * 1024
     max_received_bytes: int = 16 * 1024 * 1024
     """Messages of QoS 2 of one client that it has not released."""
-    max_inflight: int = 20
+    max_inflight: int = 100
     """Sent to a client and not acknowledged, at most."""
     receive_maximum: int = 20
     """What a 5.0 client may send before it is acknowledged."""

@@ -12,7 +12,7 @@ from gateway.protocols.mqtt.messages import BrokerMessage, OutgoingPublish
 from gateway.protocols.mqtt.numbers import PacketType
 from gateway.protocols.mqtt.packets import PublishPacket, SubscriptionRequest, Will
 
-IN_MEMORY = 1_000
+IN_MEMORY = 4_000
 """Messages of a queue that wait in memory; the others of a durable session wait in the store."""
 LAST_ID = 65_535
 

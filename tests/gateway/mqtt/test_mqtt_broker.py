@@ -344,25 +344,26 @@ def test_queues_are_bounded_and_say_so(tmp_path: Path) -> None:
 
 
 def test_a_queue_that_is_longer_than_memory_allows_comes_from_the_store(
-    bench: BrokerBench, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.protocols.mqtt.session.IN_MEMORY", 5)
     monkeypatch.setattr("gateway.protocols.mqtt.store.PAGE", 7)
-    reader, writer = bench.connect("reader", clean=False), bench.connect("writer")
-    reader.subscribe("t", 1)
-    for number in range(60):
-        writer.publish("t", str(number).encode(), 1)
-    session = bench.broker.sessions["reader"]
-    assert session.has_backlog
-    got: list[PublishPacket] = []
-    found = reader.messages()
-    while found:
-        got += found
-        found = [one for one in reader.acknowledge(*found) if isinstance(one, PublishPacket)]
-        if len(got) == 40:
-            writer.publish("t", b"later", 1)
-    assert [one.payload for one in got] == [*(str(number).encode() for number in range(60)), b"later"]
-    assert not bench.database.read("SELECT 1 FROM mqtt_queue")
+    with running_broker(tmp_path, max_inflight=20) as bench:
+        reader, writer = bench.connect("reader", clean=False), bench.connect("writer")
+        reader.subscribe("t", 1)
+        for number in range(60):
+            writer.publish("t", str(number).encode(), 1)
+        session = bench.broker.sessions["reader"]
+        assert session.has_backlog
+        got: list[PublishPacket] = []
+        found = reader.messages()
+        while found:
+            got += found
+            found = [one for one in reader.acknowledge(*found) if isinstance(one, PublishPacket)]
+            if len(got) == 40:
+                writer.publish("t", b"later", 1)
+        assert [one.payload for one in got] == [*(str(number).encode() for number in range(60)), b"later"]
+        assert not bench.database.read("SELECT 1 FROM mqtt_queue")
 
 
 class _Rules:
