@@ -29,7 +29,7 @@ from psirp_stack.node.api import Client, PsirpError
 from psirp_stack.node.attachment import ReceivedVersion
 from push_hub.delivery.signing import signature_matches
 from push_hub.model import SignatureMethod
-from trials.attack.places import CALLBACK, FEED, HUB_URL, ITEM, OTHER_HUB_URL, PUBLISHER, READER
+from trials.attack.places import CALLBACK, FEED, HUB_URL, ITEM, OTHER_HUB_URL, PUBLISHER, READER, TENANTS
 
 EVERY = 0.5
 """Seconds between two publications."""
@@ -168,6 +168,9 @@ class InnocentFeed:
         reply(answer(200, document(self.channel.number), {"Content-Type": FEED_TYPE, "ETag": tag, "Link": links}))
 
     def _take(self, request: LoopbackRequest, reply: Reply) -> None:
+        if urlsplit(request.target).path.startswith(TENANTS):
+            serve_tenant(request, reply)
+            return
         if request.method == "GET":
             query = parse_qs(urlsplit(request.target).query)
             mode = query.get("hub.mode", [""])[0]
@@ -190,6 +193,14 @@ class InnocentFeed:
             self.channel.lie(repr(request.body[:80]))
         else:
             self.channel.came(number)
+
+
+def serve_tenant(request: LoopbackRequest, reply: Reply) -> None:
+    """Others have callbacks on the reader's host too: some answer with errors, some never."""
+    if request.method == "GET":
+        reply(answer(200, parse_qs(urlsplit(request.target).query).get("hub.challenge", [""])[0].encode()))
+    elif "broken" in request.target:
+        reply(answer(503))
 
 
 class InnocentItem:

@@ -24,6 +24,8 @@ FEED = "http://feed.innocent.example/feed"
 CALLBACK = "http://reader.innocent.example/callback"
 ITEM = ItemId(Identifier(bytes(31) + b"\x21"), Identifier(bytes(31) + b"\x22"))
 """What somebody innocent publishes in the network itself."""
+TENANTS = "/tenant/"
+"""Below it, on the host of the innocent reader, are callbacks of others."""
 HUB_URL = f"http://{HUB}/"
 OTHER_HUB_URL = f"http://{OTHER_HUB}/"
 
