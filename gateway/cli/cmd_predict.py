@@ -75,15 +75,15 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
         "  psph predict run RUN --from 10 --to 70 --json       a minute of it, as JSON\n"
         "exit code: 1 when a queue whose assumptions hold by test is predicted more than 20 % off"
     )
-    _spark_options(parser)
+    _spark_options(parser, runs="+")
     parser.add_argument(
         "--out", type=Path, default=DEFAULT_OUT, metavar="DIR", help=f"where the page goes; default: {DEFAULT_OUT}"
     )
     parser.add_argument("--json", action="store_true", help="one JSON object for each queue instead of sentences")
 
 
-def _spark_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="directory of a run")
+def _spark_options(parser: argparse.ArgumentParser, *, runs: str) -> None:
+    parser.add_argument("runs", metavar="RUN", nargs=runs, type=Path, help="directory of a run")
     parser.add_argument("--from", dest="begin", type=float, default=0.0, metavar="S", help="seconds of it to leave out")
     parser.add_argument("--to", dest="end", type=float, metavar="S", help="second of it to stop at")
     parser.add_argument("--master", default="local[*]", help="where Spark runs; default: local[*], inside this process")
@@ -125,11 +125,7 @@ def _configure_capacity(parser: argparse.ArgumentParser) -> None:
         "  psph predict capacity RUN --from 10 --json\n"
         "  psph predict capacity --description chain.toml"
     )
-    _spark_options(parser)
-    parser.set_defaults(runs=[])
-    for action in parser._actions:
-        if action.dest == "runs":
-            action.nargs = "*"
+    _spark_options(parser, runs="*")
     parser.add_argument("--description", type=Path, metavar="FILE", help="of a description instead of traces")
     parser.add_argument("--json", action="store_true", help="a JSON object for each queue")
 

@@ -14,10 +14,9 @@ stays below a second. A rate that is not followed has a second chance, because t
 
 import argparse
 import asyncio
-import math
 import tempfile
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import uvloop
@@ -25,6 +24,7 @@ import uvloop
 from perf.bench.family import GATEWAYS_ARE, Bar, BenchError, BenchOutcome, Row, Sense, Ticker, percentile, progress_bar
 from perf.bench.ingest_chart import draw
 from perf.bench.ingest_load import LATE, IngestLoad, OfferedStep, worlds
+from perf.bench.ingest_search import FoundRate, SearchSteps, find_rate
 from perf.bench.ingest_systems import (
     BARE,
     GATEWAY,
@@ -44,7 +44,6 @@ RATE_BAR, CROSSING_CPU_BAR, CROSSING_RATE_BAR = 0.3, 2.5, 0.45
 TAIL_BAR, OVERLOAD_BAR, ALONE_BAR = 5.0, 0.9, 3.0
 LOW_RATE, LOW_RATE_CPU, IDLE_BAR = 50.0, 0.003, 0.01
 PATIENCE = 60.0
-FIRST_RATE = 100.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,21 +52,17 @@ class IngestScale:
     sizes: tuple[int, ...]
     fat: bool
     topics: int
-    coarse: float
-    """Seconds of a step while the rate is doubled."""
-    fine: float
-    """Seconds of a step while it is narrowed down."""
-    halvings: int
+    search: SearchSteps
     alone: int
     """Publications one at a time."""
     idle: float
     """Seconds that idle gateways are looked at."""
-    highest: float = 12_800.0
-    """No higher rate is tried."""
 
 
-QUICK = IngestScale((BARE, HUB, hops(1)), (USUAL,), False, 400, 0.8, 1.2, 2, 40, 2.0)
-FULL = IngestScale((BARE, HUB, GATEWAY, hops(1), hops(3)), (300, USUAL, 50_000), True, 2000, 3.0, 6.0, 3, 200, 20.0)
+QUICK = IngestScale((BARE, HUB, hops(1)), (USUAL,), False, 400, SearchSteps(0.8, 1.2, 2), 40, 2.0)
+FULL = IngestScale(
+    (BARE, HUB, GATEWAY, hops(1), hops(3)), (300, USUAL, 50_000), True, 2000, SearchSteps(3.0, 6.0, 3), 200, 20.0
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +74,6 @@ class Offered:
 
     def __str__(self) -> str:
         return f"{self.size} bytes{' with the ping' if self.fat else ''}"
-
-
-@dataclass(slots=True)
-class FoundRate:
-    """What the search for one system's highest rate saw."""
-
-    best: OfferedStep | None = None
-    steps: list[OfferedStep] = field(default_factory=list)
-    half: OfferedStep | None = None
-    overload: OfferedStep | None = None
-
-    @property
-    def rate(self) -> float:
-        return math.nan if self.best is None else self.best.rate
 
 
 class IngestBench:
@@ -198,42 +179,20 @@ class IngestBench:
             for system in running
         }
         self._tick("idle", self._scale.idle)
-        seconds = max(2.0, self._scale.fine)
+        seconds = max(2.0, self._scale.search.fine)
         return {system.name: (await self._offer(system, LOW_RATE, seconds), idle[system.name]) for system in running}
 
     # The highest rate
 
     async def _search(self, system: IngestSystem, what: Offered) -> FoundRate:
-        scale, found = self._scale, FoundRate()
-        rate = FIRST_RATE
-        while rate <= scale.highest and await self._follows(system, what, rate, scale.coarse, found):
-            rate *= 2
-        above = rate
-        below = rate / 2
-        for _ in range(scale.halvings):
-            middle = math.sqrt(above * below)
-            if await self._follows(system, what, middle, scale.fine, found):
-                below = middle
-            else:
-                above = middle
+        fine = self._scale.search.fine
+        found = await find_rate(lambda rate, seconds: self._offer(system, rate, seconds, what), self._scale.search)
         if found.best is not None:
-            found.half = await self._offer(system, found.best.rate / 2, scale.fine, what)
+            found.half = await self._offer(system, found.best.rate / 2, fine, what)
             if what == Offered(USUAL, False) and system.name != BARE:
-                found.overload = await self._offer(system, found.best.rate * 2, 2 * scale.fine, what)
+                found.overload = await self._offer(system, found.best.rate * 2, 2 * fine, what)
                 await asyncio.sleep(1.0)
         return found
-
-    async def _follows(
-        self, system: IngestSystem, what: Offered, rate: float, seconds: float, found: FoundRate
-    ) -> bool:
-        for _ in range(2):
-            step = await self._offer(system, rate, seconds, what)
-            found.steps.append(step)
-            if step.is_followed:
-                if found.best is None or rate > found.best.rate:
-                    found.best = step
-                return True
-        return False
 
     # What is said
 
@@ -352,11 +311,11 @@ class IngestBenchmark:
             raise BenchError(f"--chart {options.chart}: expected a name that ends in .svg or .png")
         systems = tuple(name for name in FULL.systems if name in (options.system or usual.systems))
         scale = IngestScale(
-            systems, sizes, usual.fat and not options.thin, topics, usual.coarse, usual.fine, usual.halvings,
-            usual.alone, usual.idle,
-        )  # fmt: skip
+            systems, sizes, usual.fat and not options.thin, topics, usual.search, usual.alone, usual.idle
+        )
         offers = len(systems) * len(sizes) * (2 if scale.fat else 1)
-        total = len(systems) + 1 + scale.idle + offers * (5 * scale.coarse + (scale.halvings + 3) * scale.fine)
+        steps = scale.search
+        total = len(systems) + 1 + scale.idle + offers * (5 * steps.coarse + (steps.halvings + 3) * steps.fine)
         with progress_bar(self.name, total) as tick:
             bench = IngestBench(scale, options.seed, tick)
             outcome = uvloop.run(bench.run())

@@ -17,6 +17,7 @@ from typing import Self, cast
 from urllib.parse import quote, urlencode, urlsplit
 
 from perf.bench.family import percentile
+from perf.bench.ingest_stores import NUMBER
 from perf.hub_process import PUBLISHER_TOKEN
 from perf.loopback import LoopbackRequest, Reply, Server, answer
 
@@ -38,7 +39,6 @@ HEAD = (
     b"<updated>2026-01-01T00:00:00Z</updated><content>"
 )
 TAIL = b"</content></entry></feed>\n"
-_NUMBER = re.compile(rb"urn:e:(\d{8})")
 
 
 def document(number: int, size: int) -> bytes:
@@ -63,10 +63,12 @@ class OfferedStep:
     """When a publication was due, in seconds from the beginning, and how long it took."""
     lag: float = 0.0
     """The longest that the load generator itself was late."""
-    not_arrived: int = 0
-    """Documents that nobody has seen when all is over, whatever the answer to their ping was."""
     superseded: int = 0
-    """Of these: a later document of the same topic has arrived, so one fetch answered several pings."""
+    """Did not arrive, but a later document of the same topic did: one fetch answered several pings."""
+    turned_away: set[int] = field(default_factory=set)
+    """Numbers of those whose ping was refused or failed; at the end without what arrived or was superseded."""
+    left: dict[int, str] = field(default_factory=dict)
+    """Nothing of these explains why they did not arrive: numbers, and the topics that were pinged."""
     delivered_in_time: int = 0
     """Arrivals until the last ping was due."""
     cpu: dict[str, float] = field(default_factory=dict)
@@ -195,7 +197,7 @@ class IngestLoad:
         target = request.target
         if request.method == "POST":
             reply(OK)
-            found = _NUMBER.search(request.body, 0, 400)
+            found = NUMBER.search(request.body, 0, 400)
             arrived = self._awaited.pop(int(found[1]), None) if found is not None else None
             if found is not None and arrived is not None:
                 number = int(found[1])
@@ -283,8 +285,10 @@ class IngestLoad:
         await self._settle(step)
         after = cpu()
         step.cpu = {stage: after[stage] - before.get(stage, 0.0) for stage in after}
-        step.not_arrived = len(self._awaited)
-        step.superseded = sum(number < self._newest.get(self._place_of[number], 0) for number in self._awaited)
+        waiting = {number for number in self._awaited if number >= self._newest.get(self._place_of[number], 0)}
+        step.superseded = len(self._awaited) - len(waiting)
+        step.turned_away &= waiting
+        step.left = {number: self.topic(world, self._place_of[number]) for number in waiting - step.turned_away}
         self._awaited.clear()
         self._place_of.clear()
         return step
@@ -293,6 +297,7 @@ class IngestLoad:
         self, step: OfferedStep, hub: str, world: str, place: int, size: int, fat: bool, now: float, start: float
     ) -> None:
         step.offered += 1
+        number = self._number + 1
 
         def arrived() -> None:
             step.delays.append((now - start, time.perf_counter() - now))
@@ -300,7 +305,9 @@ class IngestLoad:
         def answered(status: int, retry_after: bool) -> None:
             if status in (202, 204):
                 step.accepted += 1
-            elif status in (503, 429) and retry_after:
+                return
+            step.turned_away.add(number)
+            if status in (503, 429) and retry_after:
                 step.refused += 1
             else:
                 step.failed += 1

@@ -21,6 +21,8 @@ import uvloop
 
 from perf.bench.family import Bar, BenchError, BenchOutcome, Row, Sense, Ticker, progress_bar
 from perf.bench.ingest_load import IngestLoad, OfferedStep, worlds
+from perf.bench.ingest_search import SearchSteps, find_rate
+from perf.bench.ingest_stores import stores_below, waiting_in
 from perf.bench.ingest_systems import IngestSystem, IngestSystems, hops
 from perf.models.simulator import ConservationLedger
 from perf.processes import ProcessFailedError
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from perf.pipeline.predictions import RunPrediction
 
 BYTES: Final = 1400
-FIRST_RATE: Final = 50.0
 PATIENCE: Final = 60.0
 CLOSE_BAR: Final = 0.20
 CAPACITY_LOW, CAPACITY_HIGH = 0.5, 2.0
@@ -40,6 +41,7 @@ MS: Final = 1e3
 
 Predict = Callable[[Path, int, int], "list[RunPrediction]"]
 """A folder of directories of one run, and from when to when by the wall clock."""
+SEARCH: Final = SearchSteps(3.0, 4.0, 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +49,12 @@ class PredictScale:
     shares: tuple[float, ...] = (0.3, 0.5, 0.7)
     topics: int = 200
     seconds: float = 30.0
-    search: float = 4.0
-    """Seconds of a step of the search."""
-    halvings: int = 3
+    search: SearchSteps = SEARCH
     capacity: float | None = None
     """None: it is searched for."""
 
 
-QUICK: Final = PredictScale(topics=100, seconds=4.0, search=1.0, halvings=1)
+QUICK: Final = PredictScale(topics=100, seconds=4.0, search=SearchSteps(0.8, 1.2, 2))
 
 
 @dataclass(frozen=True)
@@ -64,22 +64,25 @@ class LoadedRun:
     share: float
     step: OfferedStep
     prediction: "RunPrediction"
+    in_flight: int
+    """Publications that the gateways still have to fetch, to pass on or to deliver, as their stores say."""
 
     @property
     def ledger(self) -> ConservationLedger:
-        """Counted by publisher and callbacks, which know nothing of traces. Nothing expires here; dropped is what was
-        refused, and what a later document of its topic overtook before it was fetched."""
+        """Counted by publisher, callbacks and stores, which know nothing of traces. Nothing may expire or be lost on
+        a link here; dropped is what was refused, and what a later document of its topic overtook. What none of them
+        knows leaves it unbalanced."""
         step = self.step
-        dropped = step.refused + step.failed + step.superseded
-        return ConservationLedger(step.offered, len(step.delays), 0, 0, dropped, step.not_arrived - dropped)
+        dropped = len(step.turned_away) + step.superseded
+        return ConservationLedger(step.offered, len(step.delays), 0, 0, dropped, self.in_flight)
 
     @property
     def unaccounted(self) -> int:
         """Publications that neither publisher and callbacks nor the traces can say what became of."""
         ledger, seen = self.ledger, self.prediction
-        fetched = self.step.accepted - self.step.superseded
-        missing = abs(ledger.delivered - seen.deliveries) + abs(fetched - seen.publications)
-        return missing + (0 if ledger.balanced and ledger.in_flight >= 0 else 1)
+        known = ledger.delivered + ledger.dropped + ledger.in_flight
+        by_traces = abs(ledger.delivered - seen.deliveries) + abs(ledger.emitted - ledger.dropped - seen.publications)
+        return abs(ledger.emitted - known) + by_traces
 
 
 class PredictBench:
@@ -121,22 +124,12 @@ class PredictBench:
 
     async def _search(self, folder: Path) -> float:
         """The highest rate that is followed by gateways that are traced."""
-        scale = self._scale
         async with AsyncExitStack() as stack:
             system = await self._started(folder, stack)
-            rate = FIRST_RATE
-            while (await self._offer(system, rate, scale.search)).is_followed:
-                rate *= 2
-            below, above = rate / 2, rate
-            for _ in range(scale.halvings):
-                middle = math.sqrt(below * above)
-                if (await self._offer(system, middle, scale.search)).is_followed:
-                    below = middle
-                else:
-                    above = middle
-        if below < FIRST_RATE:
-            raise BenchError(f"not even {FIRST_RATE:g} publications a second are followed: is the machine busy?")
-        return below
+            found = await find_rate(lambda rate, seconds: self._offer(system, rate, seconds), self._scale.search)
+        if found.best is None:
+            raise BenchError(f"not even {found.steps[-1].rate:.0f} publications a second are followed: busy machine?")
+        return found.best.rate
 
     async def _loaded(self, folder: Path, share: float, capacity: float) -> LoadedRun:
         async with AsyncExitStack() as stack:
@@ -149,9 +142,10 @@ class PredictBench:
                     await part.stop()  # what waits to be written is then in the files
             except ProcessFailedError as error:
                 raise BenchError(str(error)) from None
+            in_flight = len(waiting_in(stores_below(folder), step.left))
         [prediction] = self._predict(folder / folder.name, begin, end)
         self._tick(f"predicted at {share:.0%}")
-        return LoadedRun(share, step, prediction)
+        return LoadedRun(share, step, prediction, in_flight)
 
     def _outcome(self, capacity: float) -> BenchOutcome:
         from perf.pipeline.predictions import capacity_rows
@@ -263,7 +257,9 @@ class Predictions:
         except NoJavaError as error:
             raise BenchError(str(error)) from None
         try:
-            with progress_bar("predict", 6 + 2 * len(scale.shares) + 8 * scale.search + 3 * scale.seconds) as tick:
+            steps = scale.search
+            searching = 5 * steps.coarse + (steps.halvings + 1) * steps.fine
+            with progress_bar("predict", 6 + 2 * len(scale.shares) + searching + 3 * scale.seconds) as tick:
                 bench = PredictBench(scale, options.seed, predict_with(session), tick)
                 outcome = uvloop.run(bench.run())
         finally:

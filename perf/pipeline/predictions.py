@@ -11,6 +11,7 @@ from perf.models.connectivity import Connectivity
 from perf.models.estimates import ObservedQueue
 from perf.models.prediction import CLOSE, PredictedTimes, compare
 from perf.models.whole_way import PlacedQueue, WholeWay, hops_of, whole_way
+from perf.pipeline.link_stays import LinkStayRow
 from perf.pipeline.resources import (
     EVERYTHING,
     STRETCH,
@@ -46,6 +47,8 @@ class RunPrediction:
     connectivity: tuple[ConnectivityRow, ...]
     processors: tuple[ProcessorRow, ...]
     left_out: int
+    links: tuple[LinkStayRow, ...] = ()
+    """Between nodes whose records of consecutive hops could be paired."""
 
     @property
     def believed(self) -> tuple[PlacedQueue, ...]:
@@ -108,7 +111,7 @@ def _predicted(run: Run, seen: ObservedResources) -> RunPrediction:
     processors = tuple(row for row in seen.processors if row.run == run.run)
     return RunPrediction(
         run.run, queues, way, publications, ways[0].deliveries if ways else 0, rate, connectivity, processors,
-        len(mine) - len(queues),
+        len(mine) - len(queues), tuple(row for row in seen.links if row.run == run.run),
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from perf.models.estimates import ObservedQueue
+from perf.pipeline.link_stays import LinkStayRow, link_rows
 from perf.pipeline.reading import BROKEN, COLUMNAR, read_traces, usable
 from perf.traces.files import Inventory
 from perf.traces.schema import StepOutcome, TraceStep
@@ -103,6 +104,7 @@ class ObservedResources:
     """With whom it is, and the stretch that is modelled."""
     ways: Sequence[WholeWayRow] = ()
     processors: Sequence[ProcessorRow] = ()
+    links: Sequence[LinkStayRow] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ EVERYTHING: Final = TimeSpan()
 def observe_resources(
     session: SparkSession, inventory: Inventory, stretch: int = STRETCH, span: TimeSpan = EVERYTHING
 ) -> ObservedResources:
-    """Empty tables for runs of older schemas, which say nothing of queues."""
+    """No queues for runs of older schemas, which say nothing of them."""
     records = (
         read_traces(session, inventory)
         .where(usable())
@@ -127,7 +129,7 @@ def observe_resources(
         .drop(BROKEN, COLUMNAR)
     )
     if records.where("resource is not null").isEmpty():
-        return ObservedResources((), (), ())
+        return ObservedResources((), (), (), links=link_rows(records))
     records = records.cache()
     try:
         return _observed(records, stretch)
@@ -144,7 +146,8 @@ def _observed(records: DataFrame, stretch: int) -> ObservedResources:
     figures = _figures(stays)
     rows, periods = _connectivity(records)
     queues = [(row, queue) for row in figures if (queue := _stretch(stays, row, stretch, periods)) is not None]
-    return ObservedResources(figures, rows, queues, _whole_ways(records), _processors(timed.where(is_processor)))
+    processors = _processors(timed.where(is_processor))
+    return ObservedResources(figures, rows, queues, _whole_ways(records), processors, link_rows(records))
 
 
 def _processors(timed: DataFrame) -> list[ProcessorRow]:

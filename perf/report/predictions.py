@@ -206,6 +206,8 @@ def _parts(says: Sequence[str], plots: Sequence[tuple[RunPrediction, Sequence[Pl
             yield _queue_table(prediction.queues)
         if prediction.connectivity:
             yield _connectivity_table(prediction)
+        if prediction.links:
+            yield _link_table(prediction)
     yield f"<h2>How it was computed</h2><p>{escape(METHODS)}</p></body></html>"
 
 
@@ -304,6 +306,16 @@ def _queue_table(queues: Sequence[PlacedQueue]) -> str:
         cells.append(f'<td class="text">{escape(found.cause)}</td>')
         body.append(f"<tr>{''.join(cells)}</tr>")
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+
+
+def _link_table(prediction: RunPrediction) -> str:
+    head = "<tr><th>from node to node</th><th>publications</th><th>mean ms</th><th>p50 ms</th><th>p95 ms</th></tr>"
+    rows = [
+        (f"{row.sender} to {row.receiver}", shown(row.crossings), shown(row.mean_ms), shown(row.p50_ms),
+         shown(row.p95_ms))
+        for row in prediction.links
+    ]  # fmt: skip
+    return f"<table>{head}{''.join(_tr(row) for row in rows)}</table>"
 
 
 def _connectivity_table(prediction: RunPrediction) -> str:

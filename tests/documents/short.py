@@ -51,6 +51,7 @@ def made_small(benchmark: str) -> None:
     from perf.bench.fanout import RoundPlan
     from perf.bench.hub import HubScale as HubScale
     from perf.bench.ingest import IngestScale as IngestScale
+    from perf.bench.ingest_search import SearchSteps as SearchSteps
     from perf.bench.mqtt import MqttScale as MqttScale
     from perf.bench.viewers import ViewersScale as ViewersScale
     from perf.workloads.kinds import WorkloadScale as WorkloadScale
@@ -68,8 +69,10 @@ def made_small(benchmark: str) -> None:
         "crossing": {"crossing": {name: CrossingScale(1, 1, 2, 0.2) for name in ("QUICK", "FULL")}},
         "fanout": {"fanout": {"QUICK": {1: RoundPlan(1, 0), 1000: RoundPlan(1, 0)}, "QUICK_SLOW": RoundPlan(1, 0)}},
         "hub": {"hub": {"QUICK": hub, "FULL": hub}},
-        "ingest": {"ingest": {"QUICK": IngestScale(("hub",), (1400,), False, 4, 0.1, 0.1, 0, 1, 0.1, highest=100.0)}},
         "mqtt": {"mqtt": {"QUICK": MqttScale(1, 2_000, 500, 20, 2)}},
+        "ingest": {
+            "ingest": {"QUICK": IngestScale(("hub",), (1400,), False, 4, SearchSteps(0.1, 0.1, 0, 100.0), 1, 0.1)}
+        },
         "viewers": {"viewers": {name: ViewersScale(2, 50, 1, 1) for name in ("QUICK", "FULL")}},
         "traces": {"traces": {"CALLBACKS": 10}},
         "workload": {"workload": {"QUICK": load, "plans": two_of_them}},

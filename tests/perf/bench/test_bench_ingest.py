@@ -13,10 +13,11 @@ from perf.bench.family import BenchError
 from perf.bench.ingest import FULL, IngestBench, IngestScale
 from perf.bench.ingest_chart import draw
 from perf.bench.ingest_load import OfferedStep, document
+from perf.bench.ingest_search import SearchSteps
 from perf.bench.ingest_systems import BARE, HUB, LOOP, cpu_of, hops
 from push_hub.intake.entries import take_apart
 
-QUICKEST = IngestScale((BARE, HUB), (1400,), False, 8, 0.1, 0.1, 0, 2, 0.1, highest=100.0)
+QUICKEST = IngestScale((BARE, HUB), (1400,), False, 8, SearchSteps(0.1, 0.1, 0, 100.0), 2, 0.1)
 
 
 def no_tick(label: str, steps: float = 1) -> None:
