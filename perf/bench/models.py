@@ -241,9 +241,10 @@ BUSES: Final = (("REST", 1865.0), ("CoAP", 324.0), ("DPWS", 1801.0))
 async def bridge(seed: int) -> list[Reproduction]:
     """Two bridges with a bus between them: ours are two gateways with a network between them."""
     from perf.bench.ingest import IngestBench, IngestScale, Offered
+    from perf.bench.ingest_search import SearchSteps
     from perf.bench.ingest_systems import hops
 
-    scale = IngestScale((hops(1),), (284,), False, 300, 0.8, 1.2, 1, 20, 1.0)
+    scale = IngestScale((hops(1),), (284,), False, 300, SearchSteps(0.8, 1.2, 1), 20, 1.0)
     with progress_bar("bridge", 20) as tick:
         bench = IngestBench(scale, seed, tick)
         await bench.run()
