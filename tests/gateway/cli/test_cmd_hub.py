@@ -106,7 +106,7 @@ def test_serves_admits_private_but_never_link_local_and_stops_gracefully(tmp_pat
         code, lines = stop(process)
         assert code == 0
         assert [
-            line for line in lines.splitlines() if "request refused: this hub does not contact the callback" in line
+            line for line in lines.splitlines() if "request refused of 127.0.0.1: this hub does not contact the callback" in line
         ] == (lines.splitlines())
         assert len(lines.splitlines()) == len(never)
 
@@ -188,7 +188,7 @@ def test_the_public_address_is_told_beside_the_real_one(tmp_path: Path) -> None:
         (["--port", "70000"], "--port 70000: expected 0 to 65535"),
         (["--topics", "nonsense"], "--topics nonsense: it must begin with http"),
         (["--public-url", "ftp://x/"], "--public-url ftp://x/: it must begin with http"),
-        (["--trusted-proxy", "proxy.example"], "expected an IP address"),
+        (["--trusted-proxy", "proxy.example"], "expected IP addresses or networks"),
         (["--canary-interval", "0"], "above 0"),
         (["--operator-token-file", "/nowhere/at/all"], "/nowhere/at/all cannot be read"),
         (["--host", "192.0.2.1"], "cannot listen on 192.0.2.1"),

@@ -215,7 +215,7 @@ def test_net_up_in_namespaces_ends_cleanly_and_leaves_nothing(tmp_path: Path) ->
     path = tmp_path / "line.toml"
     path.write_text('[generate]\nkind = "line"\nnodes = 2\n')
     with running("net", "up", str(path), "--netns", "--data", str(tmp_path / "net")) as network:
-        assert first_line(network) == "2 nodes and 1 links are up\n"
+        assert first_line(network) == "2 nodes and 1 link are up\n"
         prefix = f"psph{network.pid}-"
         assert prefix in subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
     assert prefix not in subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
