@@ -21,18 +21,19 @@ ITEM = b"i" * 64
 @pytest.fixture
 def gateway(tmp_path: Path) -> Path:
     """With the tables of a gateway: publication 1 is delivered, and the network's session has taken all so far."""
-    (tmp_path / "hub").mkdir()
-    Database.open(tmp_path / "hub" / "hub.sqlite", HUB_TABLES).close()
-    Database.open(tmp_path / "gateway.sqlite", EXCHANGE_TABLES).close()
-    publish(tmp_path, 1)
-    log(tmp_path, 1)
-    change(tmp_path / "gateway.sqlite", "INSERT INTO exchange_sessions VALUES ('psirp', '', 'live', 1, 0)")
+    folder = tmp_path / "gate-a"
+    (folder / "hub").mkdir(parents=True)
+    Database.open(folder / "hub" / "hub.sqlite", HUB_TABLES).close()
+    Database.open(folder / "gateway.sqlite", EXCHANGE_TABLES).close()
+    publish(folder, 1)
+    log(folder, 1)
+    change(folder / "gateway.sqlite", "INSERT INTO exchange_sessions VALUES ('psirp', '', 'live', 1, 0)")
     change(
-        tmp_path / "gateway.sqlite",
+        folder / "gateway.sqlite",
         "INSERT INTO exchange_interests (reader, who, name, item, place, until, convert)"
         " VALUES ('psirp', '', '*', x'', '', 0, '')",
     )
-    return tmp_path
+    return folder
 
 
 def change(store: Path, statement: str, *values: object) -> None:
