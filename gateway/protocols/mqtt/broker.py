@@ -290,19 +290,20 @@ class MqttBroker:
 
     # Subscriptions.
 
-    def subscribe(self, session: MqttSession, request: SubscriptionRequest, identifier: int) -> int:
-        """The reason code."""
+    def subscribe(self, session: MqttSession, request: SubscriptionRequest, identifier: int) -> tuple[int, str]:
+        """The reason code, and why not."""
         is_new = request.filter not in session.subscriptions
         if is_new and len(session.subscriptions) >= self.config.max_subscriptions:
-            return ReasonCode.QUOTA_EXCEEDED
-        if self.gate is not None and self.gate.may_subscribe(session, request.filter) is not None:
+            return ReasonCode.QUOTA_EXCEEDED, f"a session has at most {self.config.max_subscriptions} filters"
+        refusal = None if self.gate is None else self.gate.may_subscribe(session, request.filter)
+        if refusal is not None:
             self.counters.denied += 1
-            return ReasonCode.NOT_AUTHORIZED
+            return ReasonCode.NOT_AUTHORIZED, refusal
         self.routes.add(session, request, identifier)
         self.filters_changed.append(request.filter)
         if session.durable:
             self.work.ops.append(_subscription_put(session, request, identifier))
-        return request.qos
+        return request.qos, ""
 
     def unsubscribe(self, session: MqttSession, wanted: str) -> int:
         if not self.routes.remove(session, wanted):

@@ -47,6 +47,15 @@ from gateway.protocols.mqtt.texts import SHARED
 
 GRACE = 1.5
 """Of the keep alive, as the specifications have it."""
+MAX_REASON = 200
+"""Characters of a reason string."""
+MAX_REFUSALS = 4
+"""Filters of one SUBSCRIBE whose refusal is explained."""
+_NOT_ADMITTED = {
+    ReasonCode.NOT_AUTHORIZED: "show a user and a password, or a token as the password",
+    ReasonCode.BAD_USER_OR_PASSWORD: "there is no such user with this password, and no such token",
+    ReasonCode.CLIENT_ID_NOT_VALID: "the session of this client identifier belongs to another user",
+}
 _REFUSED_VERSION = b"\x20\x03\x00\x84\x00"
 _REFUSED_EXTENSION = b"\x20\x02\x00\x01"
 
@@ -98,6 +107,7 @@ class MqttConnection:
         self._own_aliases: dict[str, int] = {}
         self._most_aliases = 0
         self._max_packet = 0
+        self._wants_reasons = True
         self._unacknowledged = 0
         """Messages of QoS 1 that are on their way to the disk."""
         self._expiry = -1
@@ -255,6 +265,7 @@ class MqttConnection:
     def _open(self, packet: ConnectPacket) -> None:
         self.level, self.is_5 = packet.version, packet.version == Level.V5
         self._max_packet = packet.maximum_packet
+        self._wants_reasons = packet.request_problem
         self._connect = packet
         self.state = ConnectionState.CHECKING
         if packet.authentication_method is not None:
@@ -272,13 +283,15 @@ class MqttConnection:
 
     def _accept(self, packet: ConnectPacket, reason: ReasonCode) -> None:
         if reason is not ReasonCode.SUCCESS:
-            self._refuse(reason)
+            self._refuse(reason, _NOT_ADMITTED.get(reason, ""))
             return
         broker, config = self.broker, self.broker.config
         client_id = packet.client_id or broker.new_id()
         opened = broker.open(packet, client_id, self, self.user)
         if opened is None:
-            self._refuse(ReasonCode.QUOTA_EXCEEDED)
+            self._refuse(
+                ReasonCode.QUOTA_EXCEEDED, f"there are {broker.config.max_sessions} sessions, and may be no more"
+            )
             return
         self.session, present = opened
         self.session.address, self.session.is_known = self.address, self.is_known
@@ -326,12 +339,12 @@ class MqttConnection:
         except CodecError as error:
             self._fail(error)
 
-    def _refuse(self, reason: ReasonCode) -> None:
+    def _refuse(self, reason: ReasonCode, why: str = "") -> None:
         self.broker.counters.refused += 1
         self.state = ConnectionState.CLOSED
         self.broker.dirty.add(self)
         if self.is_5:
-            self.write(write(ConnackPacket(reason), Level.V5))
+            self._explain(why, lambda text: ConnackPacket(reason, properties=_with_reason(text)))
             return
         code = RETURN_CODES.get(reason)
         if code is not None:
@@ -454,16 +467,7 @@ class MqttConnection:
         if not self.is_5:
             self.write(write_ack(kind, packet.packet_id))  # 3.1.1 can say no other
             return
-        text = write_one(Property.REASON_STRING, why[:200])
-        body = packet.packet_id.to_bytes(2) + bytes((ReasonCode.NOT_AUTHORIZED,))
-        body += with_length(text) if self._wants_reasons else b""
-        self.write(
-            bytes((kind << 4, len(body))) + body if len(body) < 0x80 else write_ack(kind, packet.packet_id, 0x87)
-        )
-
-    @property
-    def _wants_reasons(self) -> bool:
-        return self._max_packet == 0 or self._max_packet > 512
+        self._explain(why, lambda text: AckPacket(kind, packet.packet_id, ReasonCode.NOT_AUTHORIZED, text))
 
     # Acknowledgements of the client.
 
@@ -509,15 +513,18 @@ class MqttConnection:
     def _subscribe(self, session: MqttSession, packet: SubscribePacket) -> None:
         broker = self.broker
         reasons: list[int] = []
+        refusals: list[str] = []
         retained = []
         for request in packet.wanted:
             is_new = request.filter not in session.subscriptions
-            reason = broker.subscribe(session, request, packet.subscription_id)
+            reason, why = broker.subscribe(session, request, packet.subscription_id)
+            if why and len(refusals) < MAX_REFUSALS:
+                refusals.append(f"{request.filter}: {why}" if len(packet.wanted) > 1 else why)
             reasons.append(reason if self.is_5 or reason < 0x80 else 0x80)
             is_told = request.retain_handling == 0 or (request.retain_handling == 1 and is_new)
             if reason < 0x80 and is_told and not request.filter.startswith(SHARED):
                 retained.append(request)
-        suback = write(SubackPacket(packet.packet_id, tuple(reasons)), self.level)
+        suback = self._explained("; ".join(refusals), lambda text: SubackPacket(packet.packet_id, tuple(reasons), text))
 
         def done() -> None:
             if self.state is ConnectionState.LIVE:
@@ -543,6 +550,17 @@ class MqttConnection:
         self._with_will = packet.reason != ReasonCode.SUCCESS
         self.state = ConnectionState.CLOSED
         self.broker.dirty.add(self)
+
+    def _explain(self, why: str, refusal: Callable[[str], MqttPacket]) -> None:
+        self.write(self._explained(why, refusal))
+
+    def _explained(self, why: str, refusal: Callable[[str], MqttPacket]) -> bytes:
+        """A refusal that says why, if the client wants to know and takes a packet of that size."""
+        if why and self.is_5 and self._wants_reasons:
+            written = write(refusal(" ".join(why.split())[:MAX_REASON]), Level.V5)
+            if not self._max_packet or len(written) <= self._max_packet:
+                return written
+        return write(refusal(""), self.level)
 
     def _fail(self, error: CodecError) -> None:
         counters = self.broker.counters
@@ -584,3 +602,7 @@ class MqttConnection:
             line = None if other is None else other.connection
             if line is not None and not line.is_5 and not line.is_congested:
                 line.write(packet.inner)
+
+
+def _with_reason(text: str) -> bytes:
+    return with_length(write_one(Property.REASON_STRING, text)) if text else b""

@@ -264,16 +264,17 @@ class Decoder:
 
     def _ack(self, kind: PacketType, data: bytes, at: int, stop: int) -> AckPacket:
         packet_id, at = _packet_id(data, at, stop, self.level)
-        reason = 0
+        reason, text = 0, ""
         if self.level == Level.V5 and at < stop:
             reason = data[at]
             at += 1
             if at < stop:
-                _, at = read_properties(data, at, stop, kind)
+                found, at = read_properties(data, at, stop, kind)
+                text = found.text(Property.REASON_STRING) or ""
             if at == stop and reason not in ACK_REASONS[kind]:
                 raise protocol_error(f"{kind.name} has no reason {reason:#04x}")
         _check_end(at, stop)
-        return AckPacket(kind, packet_id, reason)
+        return AckPacket(kind, packet_id, reason, text)
 
     def _subscribe(self, data: bytes, at: int, stop: int) -> SubscribePacket:
         packet_id, at = _packet_id(data, at, stop, None)
@@ -362,10 +363,13 @@ class Decoder:
         if kind is PacketType.CONNACK:
             return _connack(self.level, data, at, stop)
         packet_id, at = _packet_id(data, at, stop, self.level)
+        found = EMPTY
         if is_5:
-            _, at = read_properties(data, at, stop, kind)
+            found, at = read_properties(data, at, stop, kind)
         reasons = tuple(data[at:stop])
-        return SubackPacket(packet_id, reasons) if kind is PacketType.SUBACK else UnsubackPacket(packet_id, reasons)
+        if kind is PacketType.UNSUBACK:
+            return UnsubackPacket(packet_id, reasons)
+        return SubackPacket(packet_id, reasons, found.text(Property.REASON_STRING) or "")
 
 
 def _packet_id(data: bytes, at: int, stop: int, level: Level | None) -> tuple[int, int]:

@@ -37,7 +37,9 @@ def write(packet: MqttPacket, level: Level) -> bytes:
     if isinstance(packet, PublishPacket):
         return _publish(packet, is_5)
     if isinstance(packet, AckPacket):
-        return write_ack(packet.kind, packet.packet_id, packet.reason if is_5 else 0)
+        if not is_5:
+            return write_ack(packet.kind, packet.packet_id)
+        return write_ack(packet.kind, packet.packet_id, packet.reason, packet.text)
     if isinstance(packet, PingreqPacket):
         return PINGREQ_BYTES
     if isinstance(packet, PingrespPacket):
@@ -48,10 +50,15 @@ def write(packet: MqttPacket, level: Level) -> bytes:
     return bytes((first,)) + varint(len(body)) + body
 
 
-def write_ack(kind: PacketType, packet_id: int, reason: int = 0) -> bytes:
-    if not reason:
+def write_ack(kind: PacketType, packet_id: int, reason: int = 0, text: str = "") -> bytes:
+    if not reason and not text:
         return _PREFIXES[kind] + packet_id.to_bytes(2)
-    return bytes((_PREFIXES[kind][0], 3)) + packet_id.to_bytes(2) + bytes((reason,))
+    body = packet_id.to_bytes(2) + bytes((reason,)) + (_reason_string(text) if text else b"")
+    return _PREFIXES[kind][:1] + varint(len(body)) + body
+
+
+def _reason_string(text: str) -> bytes:
+    return with_length(write_one(Property.REASON_STRING, text)) if text else NONE
 
 
 def write_publish(first: int, topic: bytes, packet_id: bytes, properties: bytes, payload: bytes) -> bytes:
@@ -101,7 +108,9 @@ def _other(packet: MqttPacket, is_5: bool) -> tuple[int, bytes]:
     if isinstance(packet, UnsubscribePacket):
         return 0xA2, packet.packet_id.to_bytes(2) + (NONE if is_5 else b"") + b"".join(map(string, packet.filters))
     if isinstance(packet, SubackPacket):
-        return 0x90, packet.packet_id.to_bytes(2) + (NONE if is_5 else b"") + bytes(packet.reasons)
+        return 0x90, packet.packet_id.to_bytes(2) + (_reason_string(packet.text) if is_5 else b"") + bytes(
+            packet.reasons
+        )
     if isinstance(packet, UnsubackPacket):
         return 0xB0, packet.packet_id.to_bytes(2) + (NONE + bytes(packet.reasons) if is_5 else b"")
     if isinstance(packet, DisconnectPacket):

@@ -85,6 +85,8 @@ class AckPacket(Struct, frozen=True):
     kind: PacketType
     packet_id: int
     reason: int = 0
+    text: str = ""
+    """The reason string."""
 
 
 class SubscriptionRequest(Struct, frozen=True):
@@ -106,6 +108,7 @@ class SubscribePacket(Struct, frozen=True):
 class SubackPacket(Struct, frozen=True):
     packet_id: int
     reasons: tuple[int, ...]
+    text: str = ""
 
 
 class UnsubscribePacket(Struct, frozen=True):

@@ -366,7 +366,7 @@ def test_a_queue_that_is_longer_than_memory_allows_comes_from_the_store(
         assert not bench.database.read("SELECT 1 FROM mqtt_queue")
 
 
-class _Rules:
+class ForbiddingGate:
     def may_publish(self, session: MqttSession, topic: str) -> str | None:
         return "not here" if topic.startswith("secret") else None
 
@@ -378,13 +378,15 @@ class _Rules:
 
 
 def test_rules_are_asked_for_every_message(tmp_path: Path) -> None:
-    with running_broker(tmp_path, _Rules()) as bench:
+    with running_broker(tmp_path, ForbiddingGate()) as bench:
         five, four = bench.connect("five", V5), bench.connect("four")
         wanted = (SubscriptionRequest("secret/a"), SubscriptionRequest("#"))
-        assert five.send(SubscribePacket(1, wanted)) == [SubackPacket(1, (ReasonCode.NOT_AUTHORIZED, 0))]
+        assert five.send(SubscribePacket(1, wanted)) == [
+            SubackPacket(1, (ReasonCode.NOT_AUTHORIZED, 0), "secret/a: not here")
+        ]
         assert four.send(SubscribePacket(1, wanted)) == [SubackPacket(1, (0x80, 0))]
         (answer,) = five.send(PublishPacket("secret/b", b"x", 1, packet_id=3))
-        assert answer == AckPacket(PacketType.PUBACK, 3, ReasonCode.NOT_AUTHORIZED)
+        assert answer == AckPacket(PacketType.PUBACK, 3, ReasonCode.NOT_AUTHORIZED, "not here")
         assert four.send(PublishPacket("secret/b", b"x", 1, packet_id=3)) == [AckPacket(PacketType.PUBACK, 3)]
         five.publish("a/secret", b"x", 1)
         five.publish("a/public", b"x")
