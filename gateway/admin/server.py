@@ -231,7 +231,8 @@ class AdminServer:
                 raise HttpError(404, "nobody here publishes or wants this item")
             return name
         topic = request.query.get("topic", "")
-        if "://" not in topic and (shown := self.topics.shown(topic)) is not None:
+        shown = self.topics.shown(topic)
+        if shown is not None:
             return shown
         try:
             return normalised(topic)

@@ -19,7 +19,7 @@ from gateway.telemetry.plain import without_keys
 from gateway.telemetry.recorder import PublicationPath
 from gateway.telemetry.telemetry import Telemetry
 from identifiers import Identifier, ItemId, TopicError
-from identifiers.namespaces import STANDARD, Namespaces
+from identifiers.namespaces import STANDARD, Namespaces, UrlNamespace
 from psirp_stack.control.codes import Code
 from psirp_stack.node.api import NotAttachedError, PsirpError
 from storage import StorageError
@@ -301,11 +301,12 @@ class Topics:
         return STANDARD if joined is None else joined.core.host.namespaces
 
     def shown(self, name: str) -> str | None:
-        """A name in the one form in which it is written; None when it is none."""
+        """A name that is no URL in the one form in which it is written; None when it is none."""
         try:
-            return self._namespaces.read(name).shown
+            read = self._namespaces.read(name)
         except TopicError:
             return None
+        return None if read.namespace == UrlNamespace.label else read.shown
 
     async def of_item(self, sid: str, rid: str) -> str | None:
         """The name of an item that is subscribed to or published here."""

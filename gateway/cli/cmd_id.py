@@ -8,9 +8,8 @@ from dataclasses import asdict, dataclass
 
 from gateway.cli.admin_port import AdminPort, add_admin_arguments
 from gateway.cli.errors import CommandError
-from gateway.protocols.mqtt.names import MqttNamespace
+from gateway.cli.names import NAMESPACES
 from identifiers import HashName, Naming, NoZoneError, Scheme, TopicError, zone_of
-from identifiers.namespaces import STANDARD
 
 EXAMPLES = """
 examples:
@@ -28,8 +27,6 @@ across at or below a domain or an address. Exit code 1: it knows none.
 
 A name that cannot be one gives one line on stderr; the others are still printed, and the exit code is 2.
 """
-
-NAMESPACES = STANDARD.plus(MqttNamespace())
 
 
 @dataclass(frozen=True, slots=True)

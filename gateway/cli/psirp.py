@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from gateway.cli.errors import CommandError
+from gateway.cli.names import NAMESPACES
 from identifiers import HashName, IdentifierSyntaxError, ItemId, Naming, Scheme, TopicError
-from identifiers.namespaces import STANDARD
 from psirp_stack.node.api import Client, NotAttachedError, PsirpError
 
 SOCKET_VARIABLE = "PSPH_SOCKET"
@@ -33,9 +33,9 @@ def add_naming_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def item_named(text: str, naming: Naming) -> ItemId:
-    """The item that a person names by topic URL, `user@domain` or `sid/rid`."""
+    """The item that a person names by topic URL, `user@domain`, `mqtt://domain/topic` or `sid/rid`."""
     try:
-        return STANDARD.read(text).item(naming) if STANDARD.of(text) is not None else ItemId.parse(text)
+        return NAMESPACES.read(text).item(naming) if NAMESPACES.of(text) is not None else ItemId.parse(text)
     except (TopicError, IdentifierSyntaxError) as error:
         raise CommandError(f"{text[:100]}: {error}") from None
 

@@ -351,7 +351,11 @@ class MqttProtocol(RunningProtocol[MqttConfig]):
             said.append(f"{session.client_id} ({state}) is subscribed by {wanted}{waits}{forbidden}")
         if len(route.targets) > 10:
             said.append(f"and {len(route.targets) - 10} sessions more")
-        said += [f"{len(group.members)} sessions share it: each message goes to one" for group in route.groups]
+        for group in route.groups[:10]:
+            names = ", ".join(session.client_id for session in list(group.members)[:10])
+            more = f" and {len(group.members) - 10} more" if len(group.members) > 10 else ""
+            wanted = next((one.filter for one in group.members.values()), "")
+            said.append(f"each message goes to one of those who share {wanted}: {names}{more}")
         if not route.targets and not route.groups:
             said.append("no client of the broker is subscribed to it")
         if parts.broker.retained.get(topic) is not None:
