@@ -7,6 +7,7 @@ The table of characters that look alike is that of the package `confusable_homog
 """
 
 import json
+import re
 import unicodedata
 from collections.abc import Mapping
 from functools import cache
@@ -20,6 +21,11 @@ WRITTEN_TOGETHER = (
     frozenset({"LATIN", "HAN", "HANGUL"}),
 )
 """Scripts that one word may mix: the «highly restrictive» level of the standard."""
+_UNSEEN = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f"
+    "\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+"""What Unicode calls default ignorable, some of it letters and marks, and the empty character of Braille."""
 MAX_STEPS = 8
 MAX_MARKS = 2
 """Accents on one letter."""
@@ -37,6 +43,8 @@ def shape(name: str) -> str:
 
 def why_misleading(name: str) -> str | None:
     """In words for whoever wanted it; None for names that are in order. `name` is in lower case and NFC."""
+    if _UNSEEN.search(name):
+        return "it has characters that cannot be seen"
     plain = unicodedata.normalize("NFKC", name)
     if plain != name:
         return f"it has letters in another form than usual: write {plain!r}"

@@ -57,6 +57,10 @@ def test_names_of_all_alphabets_are_in_order(name: str) -> None:
         ("\u06612", "digits"),
         ("\u00e1\u0302\u0303\u0304", "accents"),
         ("\u0301a", "accents"),
+        ("ad\u115fmin", "cannot be seen"),
+        ("ad\u034fmin", "cannot be seen"),
+        ("admin\ufe0f", "cannot be seen"),
+        ("\u2800admin", "cannot be seen"),
     ],
 )
 def test_misleading_names_are_refused_in_words(name: str, said: str) -> None:
