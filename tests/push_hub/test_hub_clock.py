@@ -14,7 +14,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from tests.clock_support import SettableClock
+from trials.settable_clock import SettableClock
 
 HOUR = 3600.0
 IN_TIME = 20.0

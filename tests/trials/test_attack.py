@@ -82,6 +82,41 @@ async def test_a_bad_member_neither_silences_nor_unsubscribes_others() -> None:
     assert result.felt["newcomer"].published >= 10
 
 
+@needs_namespaces
+async def test_subscriptions_from_many_networks_stop_at_their_bounds_and_nobody_feels_them() -> None:
+    result = await result_of("subscription-flood")
+    assert result.failures == []
+    assert result.counts["subscribe 202"] > 100
+    assert result.counts["subscribe 429"] > 100
+    assert result.rows is not None
+    assert 100 < result.rows <= result.rows_bound
+    assert result.counts["most of one network"] > 0
+
+
+@needs_namespaces
+async def test_a_clock_that_is_set_back_and_forward_holds_up_no_retry_and_ends_no_lease() -> None:
+    result = await result_of("set-clock")
+    assert result.failures == []
+    assert result.counts["steps of the clock"] == result.counts["first tries refused"] == 10
+
+
+@needs_namespaces
+async def test_names_that_mislead_are_given_to_nobody_whoever_asks() -> None:
+    result = await result_of("misleading-names")
+    assert result.failures == []
+    assert result.counts["misleading 400"] > 300
+    assert result.counts["misleading 409"] > 2
+    assert result.counts["any 201"] > 100
+
+
+@needs_namespaces
+async def test_tokens_are_guessed_slowly_and_operators_are_let_in_meanwhile() -> None:
+    result = await result_of("guessed-tokens")
+    assert result.failures == []
+    assert result.counts["/api/who 429"] > 100
+    assert result.counts["/topics 429"] > 100
+
+
 GOOD = AttackResult(
     "one", "hub", {"feed": FeltWay(0.1, 0.9, 10, 0, 0)}, 5, 10, 5, 10, forged=0, counts={"requests": 1}
 )  # fmt: skip
@@ -98,6 +133,8 @@ GOOD = AttackResult(
         ({"felt": {"feed": FeltWay(0.1, 0.1, 0, 0, 0)}}, "nothing was published"),
         ({"memory_growth": 11}, "memory grew"),
         ({"disk_growth": 11}, "disk grew"),
+        ({"rows": 10, "rows_bound": 10}, None),
+        ({"rows": 11, "rows_bound": 10}, "11 subscriptions and requests are stored"),
         ({"forged": 1}, "1 forged publications were believed"),
         ({"counts": {}}, "the attack did nothing"),
     ],

@@ -1,4 +1,4 @@
-"""One attack, in the namespace of the stranger: python -m trials.attack NAME SECONDS [FOLDER-OF-THE-DOMAIN]
+"""One attack, in the namespace of the stranger: python -m trials.attack NAME SECONDS [FOLDER]
 
 Prints a JSON object: what was done and how it was answered, and what happened that must never happen.
 """
@@ -17,9 +17,9 @@ EXTRA = 20.0
 """Seconds that an attack may take to end."""
 
 
-async def main(name: str, seconds: float, domain: Path | None) -> None:
+async def main(name: str, seconds: float, folder: Path | None) -> None:
     attack = attack_named(name)
-    async with Stranger(seconds, domain) as stranger:
+    async with Stranger(seconds, folder) as stranger:
         try:
             async with asyncio.timeout(seconds + EXTRA):
                 await attack.run(stranger)

@@ -58,6 +58,8 @@ class AttackResult:
     memory_bound: int = 0
     disk_growth: int = 0
     disk_bound: int = 0
+    rows: int | None = None
+    rows_bound: int = 0
     forged: int = 0
     counts: dict[str, int] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
@@ -86,13 +88,17 @@ class AttackResult:
         ):
             if growth > bound:
                 self.failures.append(f"{what} grew by {growth / 2**20:.0f} MiB, allowed {bound / 2**20:.0f}")
+        if self.rows is not None and self.rows > self.rows_bound:
+            self.failures.append(f"{self.rows:,} subscriptions and requests are stored, allowed {self.rows_bound:,}")
 
 
 class Usage:
-    """The most memory and disk that the attacked ones have."""
+    """The most memory, disk and rows that the attacked ones have."""
 
-    def __init__(self, world: AttackWorld) -> None:
+    def __init__(self, world: AttackWorld, *, rows: bool = False) -> None:
         self._world = world
+        self._counts_rows = rows
+        self.rows: int | None = None
         self.memory = 0
         self.disk = 0
 
@@ -104,6 +110,8 @@ class Usage:
     def look(self) -> None:
         self.memory = max(self.memory, self._world.memory)
         self.disk = max(self.disk, self._world.disk)
+        if self._counts_rows:
+            self.rows = max(self.rows or 0, self._world.rows)
 
 
 async def run_attack(attack: Attack, times: AttackTimes, tick: Callable[[float], None]) -> AttackResult:
@@ -111,7 +119,7 @@ async def run_attack(attack: Attack, times: AttackTimes, tick: Callable[[float],
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="psph-attack-") as folder:
         try:
-            async with AttackWorld(Path(folder), attack.victim, attack.options) as world:
+            async with AttackWorld(Path(folder), attack) as world:
                 breaches = await _inside(world, attack, times, result)
             result.judge(breaches)
         except WorldError as error:
@@ -127,7 +135,7 @@ async def _inside(world: AttackWorld, attack: Attack, times: AttackTimes, result
     watching = asyncio.create_task(before.watch())
     await asyncio.sleep(times.quiet)
     watching.cancel()
-    during = Usage(world)
+    during = Usage(world, rows=attack.rows is not None)
     watching = asyncio.create_task(during.watch())
     await world.phase("attack")
     try:
@@ -139,6 +147,7 @@ async def _inside(world: AttackWorld, attack: Attack, times: AttackTimes, result
         watching.cancel()
     result.memory_growth = max(0, during.memory - before.memory)
     result.disk_growth = max(0, during.disk - before.disk)
+    result.rows, result.rows_bound = during.rows, attack.rows or 0
     result.counts = done["counts"]
     for name, way in ways.items():
         result.felt[name] = felt_way(way)

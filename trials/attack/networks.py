@@ -12,9 +12,10 @@ from pathlib import Path
 
 from gateway.cli import cmd_keys
 from psirp_stack.authentication.files import load_public_key
-from trials.attack.places import HUB, OTHER_HUB, STRANGER, UNUSED_PORT, WIRE_ENDS, WIRE_PORT
+from trials.attack.places import DOMAIN, HUB, OPERATOR_TOKEN, OTHER_HUB, STRANGER, UNUSED_PORT, WIRE_ENDS, WIRE_PORT
 
 KEYS = "keys"
+OPERATORS = "operators.tokens"
 MEMBER = "a-member"
 """The name of a member that turns bad: the first of all, where names decide."""
 SHORT_LEASE = 3.0
@@ -34,6 +35,9 @@ class TrialDomain(StrEnum):
 
 def make_domain(folder: Path, domain: TrialDomain) -> None:
     """Secret and keys, as far as the domain has some."""
+    tokens = folder / OPERATORS
+    tokens.touch(mode=0o600)
+    tokens.write_text(f"{OPERATOR_TOKEN}\n")
     keys = folder / KEYS
     if domain is TrialDomain.SEALED:
         keys.mkdir(mode=0o700)
@@ -55,8 +59,8 @@ def publisher_key(folder: Path) -> str:
     return load_public_key(folder / KEYS / "hub.pub").hash.hex()
 
 
-def configurations(domain: TrialDomain) -> dict[str, str]:
-    """Files of both gateways and of the node between them."""
+def configurations(domain: TrialDomain, sections: str = "") -> dict[str, str]:
+    """Files of both gateways and of the node between them. `sections`: more of the attacked one's."""
     hub, core = WIRE_ENDS
     links = {
         "core": f'{{ udp = "{core}:{WIRE_PORT}", peer = "{hub}:{WIRE_PORT}" }}, {{ ethernet = "far" }}',
@@ -72,11 +76,13 @@ def configurations(domain: TrialDomain) -> dict[str, str]:
             continue
         address = HUB if name == "hub" else OTHER_HUB
         # The publisher's domain is that of the attacked gateway, which brings what is published there.
-        zones = 'zones = ["innocent.example"]' if name == "hub" else ""
+        zones = f'domain = "{DOMAIN}"\nzones = ["{DOMAIN}"]' if name == "hub" else ""
         files[name] = (
             f'[gateway]\n{zones}\n[store]\npath = "{name}"\n[hub]\nlisten = "{address}:80"\n'
             f'public_url = "http://{address}/"\n[node]\n{node}'
         )
+        if name == "hub":
+            files[name] += sections
     return files
 
 

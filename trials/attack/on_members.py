@@ -46,17 +46,17 @@ class BadMember:
 
     @classmethod
     async def join(cls, stranger: Stranger, roles: Sequence[NodeRole] = ()) -> "BadMember":
-        if stranger.domain is None:
+        if stranger.folder is None:
             raise ValueError("only a member can do this")
         folder = Path(tempfile.mkdtemp(prefix="psph-member-"))
-        keys = stranger.domain / KEYS
+        keys = stranger.folder / KEYS
         file = NodeFile(
             name=MEMBER,
             roles=tuple(roles),
             data="node",
             socket="node.sock",
             domain=DomainFile(secret_file=str(keys / "domain.secret"), key=str(keys / "domain.pub")),
-            keys=KeysFile(signing=str(stranger.domain / MEMBER / f"{MEMBER}.key")),
+            keys=KeysFile(signing=str(stranger.folder / MEMBER / f"{MEMBER}.key")),
             links=(LinkFile(udp=f"{STRANGER}:{UNUSED_PORT}", peer=f"{HUB}:{UNUSED_PORT}"),),
             times=TimesFile(lease=SHORT_LEASE),
         )

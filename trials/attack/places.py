@@ -20,6 +20,11 @@ INSIDE = ("10.0.0.1", "169.254.169.254", "127.0.0.1")
 """Addresses of the hub's own machine, where something answers that strangers must not reach."""
 INSIDE_PORT = 8000
 
+DOMAIN = "innocent.example"
+"""Of the attacked gateway."""
+ADMIN_PORT = 8090
+WEB_PORT = 8091
+OPERATOR_TOKEN = "3f1a9c07d2-of-an-operator-of-the-attacked-one"  # noqa: S105  (of an attack only)
 FEED = "http://feed.innocent.example/feed"
 CALLBACK = "http://reader.innocent.example/callback"
 ITEM = ItemId(Identifier(bytes(31) + b"\x21"), Identifier(bytes(31) + b"\x22"))

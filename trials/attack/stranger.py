@@ -45,12 +45,18 @@ class Attack:
     disk: int = 24 * MEBIBYTE
     options: tuple[str, ...] = ()
     """Of the hub's command, beside its usual ones."""
+    sections: str = ""
+    """Of the attacked gateway's configuration, beside its usual ones."""
+    rows: int | None = None
+    """Subscriptions, and requests for some that wait, in the attacked one's store: never more."""
+    sets_clock: bool = False
+    """The attacked hub's system clock is the attack's."""
 
 
 class Stranger:
-    def __init__(self, seconds: float, domain: Path | None = None) -> None:
-        """`domain`: where secret and keys are, for who is a member of the network."""
-        self.domain = domain
+    def __init__(self, seconds: float, folder: Path | None = None) -> None:
+        """`folder`: where secret and keys are, for who is a member of the network, or the clock, for who sets it."""
+        self.folder = folder
         self.deadline = time.monotonic() + seconds
         self.seconds = seconds
         self.counts: Counter[str] = Counter()

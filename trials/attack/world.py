@@ -13,8 +13,9 @@ import asyncio
 import json
 import os
 import signal
+import sqlite3
 from collections.abc import Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, closing, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -32,7 +33,8 @@ from trials.attack.places import (
     STRANGERS,
     WIRE_ENDS,
 )
-from trials.attack.stranger import Victim
+from trials.attack.stranger import Attack, Victim
+from trials.settable_clock import SettableClock
 
 START_PATIENCE = 60.0
 STOP_PATIENCE = 20.0
@@ -41,6 +43,8 @@ LOG_SHOWN = 1500
 OPEN = "--open"
 """Instead of options of the hub's command: a domain without a secret, where attacks are to succeed."""
 PSPH = "gateway.cli.main"
+SETTABLE = "trials.settable_clock"
+ROWS = "SELECT (SELECT count(*) FROM subscriptions) + (SELECT count(*) FROM verifications)"
 
 
 class WorldError(RuntimeError):
@@ -127,12 +131,13 @@ class NamespaceProcess:
 class AttackWorld:
     """Use as `async with AttackWorld(...) as world`; everything in it is gone afterwards."""
 
-    def __init__(self, folder: Path, victim: Victim, options: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path, attack: Attack) -> None:
         self._folder = folder
-        self._victim = victim
-        self._options = options
-        self._domain = TrialDomain.SIGNED if victim is Victim.MEMBERS else TrialDomain.SEALED
-        if OPEN in options:
+        self._attack = attack
+        self._victim = attack.victim
+        self._options = attack.options
+        self._domain = TrialDomain.SIGNED if attack.victim is Victim.MEMBERS else TrialDomain.SEALED
+        if OPEN in attack.options:
             self._domain = TrialDomain.OPEN
         self._stack = AsyncExitStack()
         self.namespaces = RoutedNamespaces(folder)
@@ -171,7 +176,7 @@ class AttackWorld:
 
     async def attack(self, name: str, seconds: float, patience: float) -> dict[str, Any]:
         words = [name, str(seconds)]
-        if self._domain is TrialDomain.SIGNED:
+        if self._domain is TrialDomain.SIGNED or self._attack.sets_clock:
             words.append(str(self.data))
         process = NamespaceProcess(
             "the attack", self.namespaces.command("stranger", "trials.attack", *words), self._log("attack")
@@ -203,6 +208,14 @@ class AttackWorld:
                     total += (Path(place) / file).lstat().st_blocks * 512
         return total
 
+    @property
+    def rows(self) -> int:
+        """Subscriptions, and requests for some, that the attacked one has on disk."""
+        (store,) = (self.data / "hub").rglob("hub.sqlite")
+        with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as connection:
+            (found,) = connection.execute(ROWS).fetchone()
+        return int(found)
+
     def _inhabit(self) -> None:
         spaces = self.namespaces
         spaces.inhabit("hub", [HUB])
@@ -230,12 +243,16 @@ class AttackWorld:
             "--data",
             str(self.data / "hub"),
         ]
-        self.victims.append(await self._run("hub", PSPH, *words, *self._options))
+        if self._attack.sets_clock:
+            clock = SettableClock(self.data)
+            self.victims.append(await self._run("hub", SETTABLE, str(clock.file), *words, *self._options))
+        else:
+            self.victims.append(await self._run("hub", PSPH, *words, *self._options))
         return []
 
     async def _start_gateways(self) -> list[str]:
         make_domain(self.data, self._domain)
-        for name, file in configurations(self._domain).items():
+        for name, file in configurations(self._domain, self._attack.sections).items():
             path = self.data / f"{name}.toml"
             path.write_text(file)
             self.victims.append(await self._run(name, PSPH, "node" if name == "core" else "gateway", "-c", str(path)))
@@ -243,7 +260,7 @@ class AttackWorld:
         return [*sockets, publisher_key(self.data)] if self._domain is TrialDomain.SIGNED else sockets
 
     async def _run(self, place: str, module: str, *words: str) -> NamespaceProcess:
-        name = module if module != PSPH else words[0]
+        name = words[0] if module == PSPH else module
         log = self._log(f"{place}-{name}")
         process = NamespaceProcess(name, self.namespaces.command(place, module, *words), log)
         await process.start()
