@@ -20,6 +20,7 @@ from exchange.keyed_work import KeyedWork
 from exchange.model import SELF, Draft, Interest, LogEntry, Profile, SessionKey
 from gateway.access.rules import Act
 from gateway.control import Control
+from gateway.converters.readable import essence
 from gateway.events import GatewayEvent, GatewayStoreFailed, PublishFailed
 from gateway.model import NOBODY_KNOWN, Asker, NetworkError, NotAllowedError, RefusedError
 from gateway.protocols.chat.messages import (
@@ -138,6 +139,9 @@ class ChatAdapter:
     async def deliver(self, key: SessionKey, entry: LogEntry, interests: Sequence[Interest]) -> None:
         if entry.draft.profile is not Profile.MESSAGE:
             raise RefusedError(f"a publication of the profile {entry.draft.profile!s} is no message")
+        # Only chat can publish this type: whoever says something under another does not speak for a person.
+        if essence(entry.draft.content_type) != CONTENT_TYPE:
+            raise RefusedError(f"a message in {entry.draft.content_type[:100]} is none of a chat")
         try:
             document = read(entry.draft.body)
         except ChatError as error:

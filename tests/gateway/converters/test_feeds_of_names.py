@@ -161,3 +161,8 @@ async def test_what_somebody_says_to_everybody_is_a_feed_and_what_is_said_to_one
         draft = Draft(b.chat.item_of(ana), ana, Profile.MESSAGE, f"{CONTENT_TYPE}; charset=utf-8", forged.encode())
         with pytest.raises(RefusedError, match="another protocol"):
             await b.gateway.control.publish(b.streams, draft)
+        # Nor in a form that is nobody's: what stands on her item and does not say that it is chat's, is not for chats.
+        await say(world, a, forged, name="http://a.example/ana")
+        await a.chat.say(ana, bob, "between us again", "m4")
+        await until(lambda: "m4" in {line.id for line in b.chat.store.history(bob, ana, 1 << 50, 10)})
+        assert {line.id for line in b.chat.store.history(bob, ana, 1 << 50, 10)} == {"m1", "m2", "m4"}
